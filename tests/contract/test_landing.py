@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, pa.Array, str]] = [
     ("value", pa.array([{"kept-secret": NOON}]), "column value is struct: some values can't be converted; allowed: "),
     ("value", pa.array([[("kept-secret", 1), ("kept-secret", 2)]], PAIRS), "allowed: "),
     ("topic", pa.array([["x"]]), "column topic is list"),
-    ("partition", pa.array([-2]), "column partition holds -2; allowed: 0 or more"),
+    ("partition", pa.array([-2]), "column partition holds -2; allowed: 0 to 2147483647"),
     ("offset", pa.array([7.0]), "column offset is double; allowed: "),
     ("offset", pa.array([7.0]).dictionary_encode(), "column offset is double; allowed: integers"),
     ("headers", pa.array([[{"name": "h", "data": b"x"}]], NAMED), "column headers is list"),
@@ -147,9 +147,17 @@ FILES: dict[str, tuple[str, bytes, str]] = {
     "a stream that is cut off": ("a.arrow", written(ROWS, ".stream")[:-8], "one whole Arrow stream"),
     "text": ("a.parquet", written(column("topic", not_utf8()), store_schema=False), "allowed: text in UTF-8"),
     "name": ("a.parquet", written(ROWS, store_schema=False).replace(b"value", b"\x80alue"), "can't be read"),
-    "deep": ("a.jsonl", json_lines("key=" + "[" * 200_000 + "]" * 200_000), "line 1 is not JSON (nested too deeply)"),
-    "digits": ("a.jsonl", json_lines("offset=" + "9" * 5000), "too many digits"),
-    "fields": ("a.jsonl", json.dumps({f"c{number}": 1 for number in range(50_000)}).encode(), "fields above 1000"),
+    "deep": (
+        "a.jsonl",
+        json_lines("key=" + "[" * 200_000 + "]" * 200_000),
+        "line 1 is not JSON (maximum recursion depth",
+    ),
+    "digits": ("a.jsonl", json_lines("offset=" + "9" * 5000), "column offset holds a number; allowed: integers"),
+    "fields": (
+        "a.jsonl",
+        json.dumps({f"c{number}": 1 for number in range(50_000)}).encode(),
+        "and 49980 more; missing: key",
+    ),
 }
 
 

@@ -205,7 +205,7 @@ def test_c26_a_broken_file_is_refused_with_the_position(made: Scenario, case: st
 @pytest.mark.parametrize(
     ("folder", "content", "said"),
     [
-        ("orders-4294967296", batch(*ENTRIES), "allowed: a partition that fits into an int"),
+        ("orders-4294967296", batch(*ENTRIES), "column partition holds 4294967296; allowed: 0 to 2147483647"),
         ("orders-0", struct.pack(">q", -5) + batch(*ENTRIES)[8:], "column offset holds -5; allowed: 0 or more"),
         ("orders-0", struct.pack(">q", 2**63 - 1) + batch(*ENTRIES)[8:], "allowed: "),
     ],

@@ -1,148 +1,438 @@
-"""Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns."""
+"""Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns.
 
+Files of columns (Parquet, Arrow) are converted column by column, files of text value by value, so that a refusal names
+the line. A file that breaks its format at any byte is refused, because readers that forgive take `"a"b` for ab, and
+everything after an unclosed quote for one field. Messages do not quote a value, because it may hold private data.
+
+Delimited text is as in RFC 4180: its first line names the columns, an empty field is NULL, and an empty field in quotes
+is the empty text. JSON lines have one JSON object per line, which is a record.
+
+Keys and values become the bytes that Kafka's producers write with a serializer for text or JSON. Text is its UTF-8,
+without quotes. Everything else is JSON in UTF-8, without spaces, with its numbers as they are written. So the number
+1001 and the text 1001 are the same key, because a key is its bytes. The fields of an object keep their order in a
+value. In a key they are sorted by name, at every depth, because JSON gives their order no meaning, and the same object
+should be the same key.
+"""
+
+import json
 import mmap
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from array import array
+from codecs import BOM_UTF8
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from firnlake.clock import to_ms
+from firnlake.clock import CALENDAR, from_ms
 from firnlake.errors import RefusedError
 from firnlake.iceberg import parquet
 from firnlake.ingest import logs
-from firnlake.ingest.text_files import (
-    DELIMITERS,
-    ENCODED,
-    EVERYTHING,
-    TEXT,
-    TIMES,
-    encoded,
-    first_wrong,
-    read_delimited,
-    read_json_lines,
-    typed,
-)
 from firnlake.table.columns import KAFKA
-from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema, in_ms
+from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS, arrow_schema
 from firnlake_expectations.wording import count
 
-REQUIRED = ("topic", "partition", "offset", "timestamp")
+NOT_NULL: Final = ("topic", "partition", "offset", "timestamp")
+REQUIRED: Final = ("key", "value", *NOT_NULL)
+"""The columns that each file has, and each line of a file of JSON lines."""
+_KNOWN: Final = (*KAFKA_COLUMNS, *TRANSACTION_COLUMNS, KAFKA.level, KAFKA.delete_horizon)
+"""All columns that a file may have. A copy of a data file of the table has the last two, which are left out, because
+what lands has neither."""
 _ARROW: Final = (".arrow", ".feather")
+_DELIMITERS: Final = {".csv": b",", ".tsv": b"\t"}
 _JSON_LINES: Final = (".jsonl", ".json", ".ndjson")
-_SUFFIXES: Final = ", ".join((".parquet", *_ARROW, *DELIMITERS, *_JSON_LINES))
+_SUFFIXES: Final = ", ".join((".parquet", *_ARROW, *_DELIMITERS, *_JSON_LINES, logs.SUFFIX))
 _FILE_MAGIC: Final = b"ARROW1"
 """Start of a file in Arrow's file format; a file in the stream format has no magic (Arrow, "Columnar Format")."""
 _PARQUET_MAGIC: Final = b"PAR1"
 """Start and end of a Parquet file."""
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
-_FIRST_MS, _LAST_MS = to_ms(datetime.min.replace(tzinfo=UTC)), to_ms(datetime.max.replace(tzinfo=UTC))
-_SHOWN_NAMES = 20
+_SHOWN_NAMES: Final = 20
+_AT_ONCE: Final = 100_000
+"""Number of records of a file of text that are Python objects at the same time."""
+_FIELD: Final = rb'("(?:[^"]++|"")*+"|[^"%b\r\n]*+)'
+_END: Final = rb"(?:(?:\r?\n)++|\Z)"
+"""The end of a record of delimited text, and the empty lines after it."""
+_INTEGER: Final = re.compile("0|-?[1-9][0-9]{0,18}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?)?"
+)
+"""Dates and times in ISO 8601 that a microsecond can hold."""
 _LONG: Final = 2**63 - 1
+_INT: Final = 2**31 - 1
 _HIGHEST: Final = {
-    "partition": _LONG,
+    "partition": _INT,
     "offset": _LONG,
     "timestampType": 1,
     "producer_id": _LONG,
     "producer_epoch": 32767,
 }
 """The highest value that Kafka has in a column. The lowest is 0; NULL means "none", which is -1 in Kafka's batches."""
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_JSON = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_nested)
-_TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer, *_TEXTS)
-_EXPRESSIBLE: Final = "text, bytes, and what JSON can express: numbers, booleans, objects and lists"
-
-
-def _is_any(kind: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> bool:
-    return any(is_kind(kind) for is_kind in kinds)
-
-
-def _are_headers(kind: pa.DataType) -> bool:
-    """True for lists of structs with exactly the fields key and value, in any order."""
-    if not _is_any(kind, *_LISTS):
-        return False
-    parts = kind.value_type if pa.types.is_struct(kind.value_type) else ()
-    named = sorted(part.name for part in parts) == sorted(ENCODED)
-    as_bytes = all(_is_any(part.type, *_TEXTS, *_BYTES, pa.types.is_null) for part in parts)
-    return pa.types.is_null(kind.value_type) or (named and as_bytes)
-
-
-_ALLOWED_KINDS: Final = (
-    (pa.types.is_integer, (pa.types.is_integer,), "integers"),
-    (pa.types.is_boolean, (pa.types.is_boolean,), "booleans"),
-    (pa.types.is_timestamp, _TIMES, "milliseconds, times, or text in ISO 8601"),
-    (pa.types.is_large_string, (*_TEXTS, *_BYTES), "text"),
-    (pa.types.is_large_binary, (*_TEXTS, *_BYTES, *_JSON), _EXPRESSIBLE),
-    (pa.types.is_large_list, (_are_headers,), "a list of objects with key and value, which are text or bytes"),
-)
-"""For each kind of table column, the allowed kinds of a file's column, and their names in messages."""
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file that is read: what text may stand for in it, and the line of each record of a file of text."""
-
-    path: Path
-    types: Sequence[tuple[str, pa.DataType]] = TIMES
-    lines: Sequence[int] | None = None
-
-    def refusal(self, problem: str, allowed: str, wrong: pa.ChunkedArray | int) -> RefusedError:
-        """The refusal of a value; ``wrong`` is the place of its record, or true for each wrong one."""
-        place = wrong if isinstance(wrong, int) else pc.index(wrong, value=pa.scalar(value=True)).as_py()
-        where = f"record {place + 1}" if self.lines is None else f"line {self.lines[place]}"
-        return RefusedError(f"file {self.path}: {problem}; allowed: {allowed}; the first is in {where}")
 
 
 def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types.
 
     If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has columns for transactions if
-    the file has them, as log segments do. Keys and values are bytes, text, or anything that JSON can express (see
-    ``encoding``); timestamps are times, ISO 8601 text or milliseconds since the epoch. No value is rounded or guessed:
-    columns that hold integers or booleans in Kafka must have these types in the file, and a value is taken only if
-    the same value can be made of the result. ``topic`` and ``partition`` apply only to log segments and override the
-    folder name (see ``logs``). Raises RefusedError, which names the file, the line or record, the column, the value
-    found and the values allowed (C26).
+    the file has them, as log segments do. No value is rounded or guessed: columns that hold integers or booleans in
+    Kafka must have these types in the file, and a value is taken only if the same value can be made of the result.
+    ``topic`` and ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises
+    RefusedError, which names the file, the line or record, the column, what was found and what is allowed (C26).
     """
     if not path.is_file():
         found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
-        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}, {logs.SUFFIX}")
-    if path.suffix == logs.SUFFIX:
-        return _sound(logs.read_log(path, logs.topic_partition_of(path, topic, partition)), _File(path))
-    if topic is not None or partition is not None:
+        raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
+    if path.suffix != logs.SUFFIX and (topic is not None or partition is not None):
         raise RefusedError(
             f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
             "name the topic and the partition of each record)"
         )
-    table, file = _read_columns(path)
-    # A file of JSON lines without a line names no columns.
-    is_empty = not table.num_columns and file.lines is not None and not file.lines
-    return arrow_schema().empty_table() if is_empty else _sound(_conform(table, file), file)
-
-
-def _read_columns(path: Path) -> tuple[pa.Table, _File]:
-    """The columns of ``path`` with the names and types of the file.
-
-    Raises RefusedError for a file that is damaged or incomplete, or has two columns of the same name.
-    """
+    file = _File(path)
     try:
-        table, file = _read(path)
-        names = Counter(table.column_names)
+        if path.suffix == logs.SUFFIX:
+            return _sound(file, logs.read_log(path, logs.topic_partition_of(path, topic, partition)))
+        if path.suffix in _DELIMITERS:
+            return _sound(file, _of_values(file, _delimited(path)))
+        if path.suffix in _JSON_LINES:
+            return _sound(file, _of_values(file, _json_lines(path)))
+        if path.suffix == ".parquet" or path.suffix in _ARROW:
+            return _sound(file, _of_columns(path))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
+    raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that is read, and the line of each record of a file of text."""
+
+    path: Path
+    lines: "array[int]" = field(default_factory=partial(array, "q"))
+
+    def refusal(self, problem: str, allowed: str, wrong: pa.ChunkedArray | int) -> RefusedError:
+        """The refusal of a value; ``wrong`` is the place of its record, or true for each wrong one."""
+        place = wrong if isinstance(wrong, int) else pc.index(wrong, value=pa.scalar(value=True)).as_py()
+        where = f"line {self.lines[place]}" if self.lines else f"record {place + 1}"
+        return RefusedError(f"file {self.path}: {problem}; allowed: {allowed}; the first is in {where}")
+
+
+def _sound(file: _File, table: pa.Table) -> pa.Table:
+    """``table`` with Kafka's types.
+
+    Refuses numbers that Kafka does not have, times out of range, NULL in a column that orders records, and a
+    transactional record without its producer, because no marker could commit it.
+    """
+    names = table.column_names
+    for name in NOT_NULL:
+        if nulls := table[name].null_count:
+            problem = f"column {name} is NULL in {nulls} of {count(table.num_rows, 'record')}"
+            raise file.refusal(problem, "no NULL", table[name].is_null())
+    for name in _HIGHEST.keys() & set(names):
+        wrong = pc.or_(pc.less(table[name], 0), pc.greater(table[name], _HIGHEST[name]))
+        if pc.any(wrong).as_py():
+            allowed = "0 or more" if _HIGHEST[name] == _LONG else f"0 to {_HIGHEST[name]}"
+            raise file.refusal(f"column {name} holds {table[name].filter(wrong)[0]}", allowed, wrong)
+    unit = table["timestamp"].type.unit
+    times, scale = table["timestamp"].cast(pa.int64()), {"ms": 1, "us": 1000}[unit]
+    wrong = pc.or_(pc.less(times, CALENDAR.start * scale), pc.greater_equal(times, CALENDAR.stop * scale))
+    if pc.any(wrong).as_py():
+        # For other times, PyIceberg would fail in the middle of a write.
+        found = times.filter(wrong)[0]
+        raise file.refusal(f"column timestamp holds {found} {unit} since the epoch", "years 1 to 9999", wrong)
+    if "is_transactional" in names:
+        orphans = table["is_transactional"].fill_null(pa.scalar(value=False))
+        if "producer_id" in names:
+            orphans = pc.and_(orphans, table["producer_id"].is_null())
+        if pc.any(orphans).as_py():
+            problem = f"transactional records without a producer_id: {pc.sum(orphans)}"
+            raise file.refusal(problem, "a producer_id in each", orphans)
+    return table.cast(pa.schema([field for field in arrow_schema(transactions=True) if field.name in names]))
+
+
+def _check_names(where: str, names: Sequence[str]) -> None:
+    """Refuse columns with these ``names`` unless they are those of Kafka's records, each once."""
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise RefusedError(f"{where} has several columns {repeated[0]!r}; allowed: each name once")
+    missing = [name for name in REQUIRED if name not in names]
+    unknown = sorted(set(names) - set(_KNOWN))
+    if missing or unknown:
+        wrong = {"missing": missing, "unknown": unknown}
+        told = ", ".join(f"{what}: {_some(columns)}" for what, columns in wrong.items() if columns)
+        raise RefusedError(
+            f"{where} has columns {_some(names)}; {told}; allowed: "
+            f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more or "none"
+
+
+def _wide(names: Collection[str]) -> pa.Schema:
+    """The schema of a file that has the columns ``names``, with integers of 64 bits."""
+    every = arrow_schema(transactions=True)
+    fields = [field for field in every if field.name in KAFKA_COLUMNS or field.name in names]
+    return pa.schema([one.with_type(pa.int64()) if pa.types.is_integer(one.type) else one for one in fields])
+
+
+def _of_values(file: _File, records: Iterator[tuple[int, Mapping[str, Any]]]) -> pa.Table:
+    """The columns of ``records``, which come with their lines."""
+    schema, parts = _wide(TRANSACTION_COLUMNS), []
+    names, every = set[str](), set[str]()
+    while some := list(islice(records, _AT_ONCE)):
+        for line, record in some:
+            if record.keys() != names:
+                names = set(record)
+                every |= names
+                _check_names(f"file {file.path}: line {line}", list(record))
+        file.lines.extend(line for line, _ in some)
+        columns = [_values(file, one, [record.get(one.name) for _, record in some]) for one in schema]
+        parts.append(pa.record_batch(columns, schema))
+    return pa.Table.from_batches(parts, schema).select(_wide(every).names)
+
+
+def _values(file: _File, column: pa.Field, values: Sequence[Any]) -> pa.Array:
+    """The ``column`` with these ``values`` of the records that were read last."""
+    kind, found = _KINDS[column.name], list[Any]()
+    try:
+        for value in values:
+            found.append(None if value is None else kind.read(value))  # the number is of use below
+    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+        wrong = values[len(found)]
+        problem = f"column {column.name} holds {_NOUNS[type(wrong)]}{f': {error}' if str(error) else ''}"
+        raise file.refusal(problem, kind.allowed, len(file.lines) - len(values) + len(found)) from error
+    return pa.array(found, column.type)
+
+
+class Number(str):
+    """A number as a file of text has it, for example 1E5 or 12.50."""
+
+    __slots__ = ()
+
+
+_NOUNS: Final = {
+    str: "text",
+    Number: "a number",
+    bool: "a boolean",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+"""What a value of a file of text is called in messages."""
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, Number) or not _INTEGER.fullmatch(value) or abs(int(value)) > _LONG:
+        raise TypeError
+    return int(value)
+
+
+def _time(value: Any) -> datetime:
+    if isinstance(value, Number):
+        if _whole(value) not in CALENDAR:
+            raise ValueError("it is outside the years 1 to 9999")
+        return from_ms(int(value))
+    if not _TIME.fullmatch(_text(value)):
+        raise TypeError
+    moment = datetime.fromisoformat(value)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError
+    value.encode()  # half of a surrogate pair is no text
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _headers(value: Any) -> list[dict[str, str | None]]:
+    if not isinstance(value, list) or any(not isinstance(one, dict) or one.keys() != _HEADER for one in value):
+        raise TypeError
+    return [{name: part if part is None else _text(part) for name, part in one.items()} for one in value]
+
+
+def encode(value: Any, *, is_key: bool) -> bytes:
+    """The bytes of ``value``, which is text or what JSON can express.
+
+    Raises ValueError for a number that JSON lacks (NaN, infinity) and for text that is not Unicode, TypeError for a
+    value of another type, such as a time, and RecursionError for a value that is nested too deeply.
+    """
+    return (value if type(value) is str else _json(value, is_key)).encode()
+
+
+def _json(value: Any, is_key: bool) -> str:
+    match value:
+        case Number():
+            return value
+        case Decimal():
+            return str(value)
+        case list():
+            return f"[{','.join(_json(one, is_key) for one in value)}]"
+        case dict():
+            fields = sorted(value.items()) if is_key else value.items()
+            # In JSON, a name is text, even if a map has numbers as keys.
+            named = ((name if isinstance(name, str) else _json(name, is_key), one) for name, one in fields)
+            return "{" + ",".join(f"{_ENCODER.encode(name)}:{_json(one, is_key)}" for name, one in named) + "}"
+        case _:
+            return _ENCODER.encode(value)
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a column of a file may hold."""
+
+    allowed: str
+    types: Sequence[Callable[[pa.DataType], bool]]
+    """Types of the column in a file of columns."""
+    read: Callable[[Any], Any]
+    """Reads a value of a file of text. Raises TypeError for a wrong one, or an error with the reason."""
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    """True for lists of structs with exactly the fields key and value, in any order."""
+    if not _is_any(kind, pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list):
+        return False
+    parts = kind.value_type if pa.types.is_struct(kind.value_type) else ()
+    as_bytes = all(_is_any(part.type, *_TEXTS, *_BYTES, pa.types.is_null) for part in parts)
+    return pa.types.is_null(kind.value_type) or (sorted(part.name for part in parts) == sorted(_HEADER) and as_bytes)
+
+
+def _is_any(kind: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> bool:
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+_HEADER: Final = {"key", "value"}
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (
+    *(pa.types.is_binary, pa.types.is_large_binary),
+    *(pa.types.is_binary_view, pa.types.is_fixed_size_binary),
+)
+_NUMBERS: Final = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
+"""Types whose text in Arrow is that in JSON."""
+_JSON: Final = (*_NUMBERS, pa.types.is_floating, pa.types.is_nested)
+_EXPRESSIBLE: Final = "text, bytes, and what JSON can express: numbers, booleans, objects and lists"
+_INTEGERS: Final = _Kind("integers", (pa.types.is_integer,), _whole)
+_FLAGS: Final = _Kind("booleans", (pa.types.is_boolean,), _flag)
+_KINDS: Final = {
+    "key": _Kind(_EXPRESSIBLE, (*_TEXTS, *_BYTES, *_JSON), partial(encode, is_key=True)),
+    "value": _Kind(_EXPRESSIBLE, (*_TEXTS, *_BYTES, *_JSON), partial(encode, is_key=False)),
+    "topic": _Kind("text", (*_TEXTS, *_BYTES), _text),
+    "partition": _INTEGERS,
+    "offset": _INTEGERS,
+    "timestamp": _Kind(
+        "milliseconds, or times (in a file of text in ISO 8601, down to microseconds)",
+        (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer),
+        _time,
+    ),
+    "timestampType": _INTEGERS,
+    "headers": _Kind("a list of objects with key and value, which are text or bytes", (_are_headers,), _headers),
+    "is_control": _FLAGS,
+    "is_transactional": _FLAGS,
+    "producer_id": _INTEGERS,
+    "producer_epoch": _INTEGERS,
+}
+
+
+def _delimited(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the records of a file of delimited text, each with the line in which it begins."""
+    content, delimiter = path.read_bytes().removeprefix(BOM_UTF8), _DELIMITERS[path.suffix]
+    part = _FIELD % delimiter
+    heading = re.match(rb"(?:%b%b)*+%b" % (part, delimiter, part), content)
+    if not heading or not heading[0]:
+        raise RefusedError(f"file {path}: line 1 has no text; allowed: the names of the columns")
+    width = len(re.findall(part + delimiter, heading[0] + delimiter))
+    # A byte order mark begins the file, or none does.
+    pattern = re.compile(rb"(?!%b)" % BOM_UTF8 + delimiter.join([part] * width) + _END)
+    position, line, names = 0, 1, list[str]()
+    while position < len(content):
+        found, fields = pattern.match(content, position), list[str | None]()
+        with suppress(UnicodeDecodeError):
+            fields = [_unquoted(one) for one in found.groups()] if found else []
+        if not found or not fields:
+            raise RefusedError(
+                f"file {path}: line {line} is not a record with {count(width, 'field')} like the heading; allowed: "
+                "text in UTF-8, with quotes around a field that has a quote or a line break, and each quote in it twice"
+            )
+        if names:
+            yield line, {name: _typed(name, one) for name, one in zip(names, fields, strict=True)}
+        else:
+            names = [one or "" for one in fields]
+            _check_names(f"file {path}", names)
+        position, line = found.end(), line + content.count(b"\n", position, found.end())
+
+
+def _unquoted(part: bytes) -> str | None:
+    text = part.decode()
+    return text[1:-1].replace('""', '"') if text.startswith('"') else text or None
+
+
+def _typed(name: str, text: str | None) -> str | bool | None:
+    """What ``text`` stands for. A number with leading zeros, such as 007, is text, because it is probably a name."""
+    if text is None or name in ("key", "value", "topic"):
+        return text
+    return Number(text) if _INTEGER.fullmatch(text) else {"true": True, "false": False}.get(text, text)
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the records of a file of JSON lines, each with its line."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            # A byte order mark may begin the file. Anywhere else, it is no JSON.
+            content = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if not content.strip():
+                continue
+            try:
+                record = _DECODER.decode(content.decode())
+                problem = None if isinstance(record, dict) else _NOUNS[type(record)]
+            except json.JSONDecodeError as error:
+                problem = f"not JSON ({error.msg} at column {error.colno})"
+            except (ValueError, RecursionError) as error:
+                problem = f"not JSON ({error})"
+            if problem:
+                raise RefusedError(f"file {path}: line {number} is {problem}; allowed: a JSON object with a record")
+            yield number, record
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("an object has two fields of the same name")
+    return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_number, parse_float=Number, parse_int=Number
+)
+
+
+def _of_columns(path: Path) -> pa.Table:
+    """The columns of a Parquet or Arrow file."""
+    table = parquet.read_file(path) if path.suffix == ".parquet" else _read_arrow(path)
+    _check_names(f"file {path}", table.column_names)
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -150,25 +440,9 @@ def _read_columns(path: Path) -> tuple[pa.Table, _File]:
             f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
             "UTF-8"
         ) from error
-    if repeated := [name for name, number in names.items() if number > 1]:
-        raise RefusedError(f"file {path} has several columns {repeated[0]!r}; allowed: each name once")
-    return table, file
-
-
-def _read(path: Path) -> tuple[pa.Table, _File]:
     if path.suffix == ".parquet":
-        table = parquet.read_file(path)
         _check_single(path, _PARQUET_MAGIC)
-        return table, _File(path)
-    if path.suffix in _ARROW:
-        return _read_arrow(path), _File(path)
-    if path.suffix in DELIMITERS:
-        table, lines = read_delimited(path)
-        return table, _File(path, EVERYTHING, lines)
-    if path.suffix in _JSON_LINES:
-        table, lines = read_json_lines(path)
-        return table, _File(path, TIMES, lines)
-    raise RefusedError(f"file {path} has suffix {path.suffix!r}; allowed: {_SUFFIXES}, {logs.SUFFIX}")
+    return pa.table({field.name: _column(path, table, field) for field in _wide(table.column_names)})
 
 
 def _read_arrow(path: Path) -> pa.Table:
@@ -195,121 +469,42 @@ def _check_single(path: Path, magic: bytes) -> None:
             raise RefusedError(f"file {path} is several files, one after the other; allowed: one whole file")
 
 
-def _conform(found: pa.Table, file: _File) -> pa.Table:
-    # A copy of a data file of the table has them; what lands has neither a level nor a delete horizon.
-    records = found.drop_columns([name for name in (KAFKA.level, KAFKA.delete_horizon) if name in found.column_names])
-    names = records.column_names
-    missing = [name for name in ("key", "value", *REQUIRED) if name not in names]
-    unknown = sorted(set(names) - {*KAFKA_COLUMNS, *TRANSACTION_COLUMNS})
-    if missing or unknown:
-        wrong = {"missing": missing, "unknown": unknown}
-        told = ", ".join(f"{what}: {_some(columns)}" for what, columns in wrong.items() if columns)
-        raise RefusedError(
-            f"file {file.path} has columns {_some(names)}; {told}; allowed: "
-            f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
-        )
-    schema = pa.schema(
-        [field for field in arrow_schema(transactions=True) if field.name in names or field.name in KAFKA_COLUMNS]
-    )
-    table = pa.table([_column(records, field, file) for field in schema], schema=schema)
-    for name in REQUIRED:
-        if nulls := table[name].null_count:
-            problem = f"column {name} is NULL in {nulls} of {count(table.num_rows, 'record')}"
-            raise file.refusal(problem, "no NULL", table[name].is_null())
-    return _with_producers(table, file)
-
-
-def _sound(table: pa.Table, file: _File) -> pa.Table:
-    """Return ``table``; refuse numbers that Kafka does not have, and times out of range."""
-    for name in _HIGHEST.keys() & set(table.column_names):
-        wrong = pc.or_(pc.less(table[name], 0), pc.greater(table[name], _HIGHEST[name]))
-        if pc.any(wrong).as_py():
-            allowed = "0 or more" if _HIGHEST[name] == _LONG else f"0 to {_HIGHEST[name]}"
-            raise file.refusal(f"column {name} holds {table[name].filter(wrong)[0]}", allowed, wrong)
-    times = in_ms(table.select(["timestamp"]))["timestamp"]
-    wrong = pc.or_(pc.less(times, _FIRST_MS), pc.greater(times, _LAST_MS))
-    if pc.any(wrong).as_py():
-        # For other times, PyIceberg would fail in the middle of a write.
-        found = times.filter(wrong)[0]
-        raise file.refusal(f"column timestamp holds {found} ms since the epoch", "years 1 to 9999", wrong)
-    return table
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(names[:_SHOWN_NAMES]) + more or "none"
-
-
-def _with_producers(table: pa.Table, file: _File) -> pa.Table:
-    """Return ``table``; refuse a transactional record without its producer, because no marker could commit it."""
-    if "is_transactional" not in table.column_names:
-        return table
-    orphans = table["is_transactional"].fill_null(pa.scalar(value=False))
-    if "producer_id" in table.column_names:
-        orphans = pc.and_(orphans, table["producer_id"].is_null())
-    if pc.any(orphans).as_py():
-        problem = f"transactional records without a producer_id: {pc.sum(orphans)}"
-        raise file.refusal(problem, "a producer_id in each", orphans)
-    return table
-
-
-def _column(records: pa.Table, field: pa.Field, file: _File) -> pa.ChunkedArray:
-    if field.name not in records.column_names:
-        return pa.chunked_array([pa.nulls(records.num_rows, field.type)])
-    column = records[field.name]
+def _column(path: Path, found: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """The column of ``found`` for ``field``, with its type, or as times in milliseconds."""
+    if field.name not in found.column_names:
+        return pa.chunked_array([pa.nulls(found.num_rows, field.type)])
+    column, kind = found[field.name], _KINDS[field.name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if isinstance(column.type, pa.BaseExtensionType) and _is_any(column.type.storage_type, *_TEXTS, *_BYTES):
         column = column.cast(column.type.storage_type)
-    convert = partial(_converted, field, file.types)
+    # A nested type has the names of its fields, which may be the writer's data.
+    problem = f"file {path}: column {field.name} is {str(column.type).partition('<')[0]}"
+    if not _is_any(column.type, *kind.types, pa.types.is_null):
+        raise RefusedError(f"{problem}; allowed: {kind.allowed}")
     try:
-        return convert(column)
+        return _converted(column, field)
     except (pa.ArrowException, ValueError, TypeError, KeyError, RecursionError) as error:
-        kind = _typed(column, field, file.types).type
-        # For text, pyarrow's message would quote the value that can't be converted.
-        quotes = not isinstance(error, pa.ArrowException) or _is_any(kind, pa.types.is_nested, *_TEXTS)
-        reason = "some values can't be converted" if quotes else str(error).splitlines()[0]
-        allowed = _only(kind, field)
-        raise file.refusal(
-            f"column {field.name} is {_kind(kind)}" + ("" if allowed else f": {reason}"),
-            allowed or (_EXPRESSIBLE if field.name in ENCODED else str(field.type)),
-            first_wrong(convert, column),
-        ) from error
+        raise RefusedError(f"{problem}: some values can't be converted; allowed: {kind.allowed}") from error
 
 
-def _only(kind: pa.DataType, field: pa.Field) -> str | None:
-    """The kinds of columns that are allowed for ``field``, in words; None if ``kind`` is one of them."""
-    for is_of_table, are_allowed, allowed in _ALLOWED_KINDS:
-        if is_of_table(field.type) and not _is_any(kind, *are_allowed, pa.types.is_null):
-            return allowed
-    return None
-
-
-def _typed(column: pa.ChunkedArray, field: pa.Field, types: Sequence[tuple[str, pa.DataType]]) -> pa.ChunkedArray:
-    """The ``column``; text with the type for which it stands, unless it stays text in the table."""
-    is_text = _is_any(column.type, *_TEXTS) and field.name not in TEXT
-    return typed(column.cast(pa.string()), types) if is_text else column
-
-
-def _converted(field: pa.Field, types: Sequence[tuple[str, pa.DataType]], column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     """The ``column`` with the type of ``field``; raises an error unless all values stay the same."""
-    column = _typed(column, field, types)
-    if _only(column.type, field):
-        raise TypeError
-    if field.name in ENCODED:
-        return encoded(column, is_key=field.name == "key").cast(field.type)
+    if field.name in _HEADER and _is_any(column.type, pa.types.is_floating, pa.types.is_nested):
+        chunks = (chunk.to_pylist(maps_as_pydicts="strict") for chunk in column.chunks)
+        read = _KINDS[field.name].read
+        return pa.chunked_array(
+            [pa.array([one if one is None else read(one) for one in chunk], field.type) for chunk in chunks], field.type
+        )
+    if field.name in _HEADER and _is_any(column.type, *_NUMBERS):
+        column = column.cast(pa.string())
     if pa.types.is_timestamp(field.type) and pa.types.is_integer(column.type):
         # Milliseconds are Kafka's unit; any other unit would be a guess.
-        column = column.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-    elif pa.types.is_timestamp(column.type) and column.type.tz is None:
+        return column.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
         column = pc.assume_timezone(column, "UTC")
     found = column.cast(field.type)
     # The cast of headers only makes bytes of text, and a column without values can't be cast back.
     if not _is_any(column.type, pa.types.is_nested, pa.types.is_null) and not found.cast(column.type).equals(column):
         raise ValueError
     return found
-
-
-def _kind(kind: pa.DataType) -> str:
-    """The type as text, without field names, because field names in JSON are the writer's data."""
-    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)

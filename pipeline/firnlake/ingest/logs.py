@@ -21,7 +21,7 @@ from aiokafka.record import MemoryRecords
 from cramjam import DecompressionError
 
 from firnlake.errors import RefusedError
-from firnlake.table.records import arrow_schema
+from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS
 from firnlake.table.segment import TopicPartition
 
 SUFFIX = ".log"
@@ -89,7 +89,8 @@ def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartit
 
 
 def read_log(path: Path, where: TopicPartition) -> pa.Table:
-    """Read all records of the log segment ``path`` in file order, with Kafka's columns and the transaction columns.
+    """Read all records of the log segment ``path`` in file order, with Kafka's columns and the transaction columns, in
+    the types of the log.
 
     Control records become rows like other records, with key and value as in the log. Trailing zeros, as in a
     preallocated file, are ignored. Raises RefusedError, naming the position, for a batch that is truncated, damaged, or
@@ -105,9 +106,9 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
             except _BROKEN as error:
                 raise _refusal(path, position, f"can't be read: {error}") from error
             if rows.size >= _CHUNK_BYTES:
-                chunks.append(rows.arrow(path))
+                chunks.append(rows.arrow())
                 rows = _Rows(where)
-    return pa.Table.from_batches([*chunks, rows.arrow(path)])
+    return pa.Table.from_batches([*chunks, rows.arrow()])
 
 
 def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]]:
@@ -179,23 +180,17 @@ class _Rows:
         for name, value in per_batch.items():
             columns[name].extend([value] * count)
 
-    def arrow(self, path: Path) -> pa.RecordBatch:
-        """Convert the rows to Arrow arrays. Raises RefusedError for a value that its column's type can't hold."""
-        schema = arrow_schema(transactions=True)
+    def arrow(self) -> pa.RecordBatch:
+        """The rows as Arrow arrays, with the types of the log."""
         count = len(self.columns["offset"])
         header = [
             pa.array(self.header_keys, pa.string()),
             pa.array(self.header_values, pa.binary()),
         ]
-        try:
-            arrays = {name: pa.array(values, _READ[name]) for name, values in self.columns.items()} | {
-                "topic": pa.repeat(self.where.topic, count),
-                "partition": pa.repeat(self.where.partition, count),
-                "headers": pa.ListArray.from_arrays(self.header_ends, pa.StructArray.from_arrays(header, _HEADER)),
-            }
-            return pa.record_batch([arrays[one.name].cast(one.type) for one in schema], schema=schema)
-        except pa.ArrowException as error:
-            raise RefusedError(
-                f"file {path}: {str(error).splitlines()[0]}; allowed: a partition that fits into an int, and a "
-                "timestamp whose microseconds fit into a long"
-            ) from error
+        arrays = {name: pa.array(values, _READ[name]) for name, values in self.columns.items()} | {
+            "topic": pa.repeat(self.where.topic, count),
+            "partition": pa.repeat(self.where.partition, count),
+            "headers": pa.ListArray.from_arrays(self.header_ends, pa.StructArray.from_arrays(header, _HEADER)),
+        }
+        names = (*KAFKA_COLUMNS, *TRANSACTION_COLUMNS)
+        return pa.record_batch([arrays[name] for name in names], names)
