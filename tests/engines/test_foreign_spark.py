@@ -16,8 +16,7 @@ from pyspark.sql import Row
 from firnlake import clock
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.iceberg.deleter import Kind
 from firnlake.ingest.adopt import adopt, preview
 from firnlake.ingest.quarantine import batches

@@ -14,9 +14,8 @@ from firnlake import clock
 from firnlake.errors import OutcomeUnknownError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit, create_side_branches
-from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.change import BranchChange, Commit
+from firnlake.iceberg.commit import create_side_branches
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.garbage import discard, newer_snapshot
 from firnlake.job.stage import Stage, stages_of
@@ -92,7 +91,7 @@ def test_c22_when_one_of_them_moved_on_none_is_moved(lake: Lake, stage: Stage, s
             lake.catalog.drop_table(TABLE)
             lake.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())
     before = heads(lake)
-    request = prepared.request(target, Manifests(target.io))
+    request = prepared.request(target)
     with pytest.raises(CommitFailedException):
         lake.catalog.commit_table(target, request.requirements, request.updates)
     assert heads(lake) == before

@@ -30,8 +30,7 @@ from firnlake.airflow.figures import mapped_jobs
 from firnlake.compact import survey, tasks
 from firnlake.engine.engine import Engine
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.iceberg.data_files import partition_values
 from firnlake.iceberg.deletes import FILE_PATH, Deletes, Placed, write_positions
 from firnlake.iceberg.files import metadata_folder

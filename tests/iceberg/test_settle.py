@@ -21,8 +21,8 @@ from sqlalchemy.exc import OperationalError
 from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg import commit
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Commit, CommitRequest, Settled, settle
-from firnlake.iceberg.manifests import Manifests
+from firnlake.iceberg.change import Commit, CommitRequest
+from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, settle
 from tests.support.faults import Nth, Watch, different, late, watched
 from tests.support.lakes import TABLE, append, audit, heads, row
 
@@ -84,7 +84,7 @@ def empty(lake: Lake, check: Callable[[Table], object] = lambda _: None) -> Sett
 
     def request(table: Table) -> CommitRequest:
         check(table)
-        return prepared.request(table, Manifests(table.io))
+        return prepared.request(table)
 
     return settle(lake, TABLE, request)
 
@@ -118,7 +118,7 @@ def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Cl
     race = Nth(1, lambda: audit(landed) if aside else append(landed, [row(1)]), only="before commit")
     own = watched(landed, race)
     prepared = Commit(own.table(TABLE))
-    settled = settle(own, TABLE, lambda table: prepared.request(table, Manifests(table.io)))
+    settled = settle(own, TABLE, prepared.request)
     assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
     assert clock.seconds < 1
 

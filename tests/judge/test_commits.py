@@ -15,8 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.iceberg.branches import ancestors, firn_properties
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit
+from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Waits, Work

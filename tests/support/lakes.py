@@ -21,9 +21,9 @@ from firnlake.clock import from_ms
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, REMOVED, REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.commit import Commit, Settled, settle
+from firnlake.iceberg.change import Commit
+from firnlake.iceberg.commit import Settled, settle
 from firnlake.iceberg.files import job_folder
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.job import Job
@@ -225,7 +225,7 @@ def publish(lake: Lake, identifier: str) -> PlanOutcome:
 
 def commit(lake: Lake, prepared: Commit, identifier: str = TABLE) -> Settled:
     """Make the commit ``prepared`` to table ``identifier``."""
-    return settle(lake, identifier, lambda table: prepared.request(table, Manifests(table.io)))
+    return settle(lake, identifier, prepared.request)
 
 
 def begin_anew(lake: Lake, identifier: str) -> None:

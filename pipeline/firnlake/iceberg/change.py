@@ -1,4 +1,4 @@
-"""The change of a branch, and the snapshot by which a commit makes it.
+"""The changes of a table's branches, and the commit that makes them: its snapshots, and what to ask of the catalog.
 
 PyIceberg's ``overwrite()`` reads every manifest twice between loading its base snapshot and committing. It never wins
 against a streaming writer that appends several times a second: with 50 manifests, one try of ``overwrite()`` took
@@ -9,8 +9,10 @@ spec, "Manifests" and "Snapshots".
 """
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -33,16 +35,28 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
+    AssertTableUUID,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
 )
 
 from firnlake.errors import ConflictError
-from firnlake.iceberg.branches import BRANCH, FIRN_BRANCHES, FOR_EVER_MS, SNAPSHOT_ID, ancestors, head_of
+from firnlake.iceberg.branches import (
+    BRANCH,
+    FIRN_BRANCHES,
+    FOR_EVER_MS,
+    MEMORY,
+    REMOVED_TOMBSTONES,
+    SNAPSHOT_ID,
+    ancestors,
+    head_of,
+    memory_named,
+)
 from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import AVRO_CODEC, Manifests, keeps_every_field, manifest_writer
+from firnlake.iceberg.snapshots import repeated
 
 
 @dataclass(frozen=True)
@@ -77,7 +91,108 @@ class BranchChange:
     written: Sequence[ManifestFile] = ()
 
 
-class BranchSnapshot:
+@dataclass(frozen=True)
+class CommitRequest:
+    """What to ask of the catalog: requirements and updates, both made on one load of a table."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    snapshot_ids: tuple[int, ...] = ()
+    """Ids of the snapshots that it adds on main and side branches, main's first; empty if it adds none."""
+    sequence_number: int = 0
+    """The lowest sequence number of these snapshots."""
+
+
+SnapshotIds: TypeAlias = dict[tuple[str, int], int]
+"""The ids of the snapshots of a commit, by branch and number (from 0), which stay the same in all tries."""
+
+
+class Commit:
+    """A commit that adds one snapshot to main and to each branch in ``changes``, or changes none of these branches.
+
+    Main always moves, because the branches of a table share its sequence numbers. Otherwise another writer's append to
+    main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
+    retries after that error.
+
+    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of sinks. Each snapshot
+    on main also names the memory that belongs to its history (``iceberg.branches``).
+    """
+
+    def __init__(
+        self,
+        target: Table,
+        changes: Iterable[tuple[str, BranchChange]] = (),
+        ids: SnapshotIds | None = None,
+        manifests: Manifests | None = None,
+    ) -> None:
+        """``changes`` are pairs of a branch and its change; a further change of a branch comes on top of the others.
+
+        The ``ids`` that are missing are drawn, and added.
+        """
+        ids, numbers = {} if ids is None else ids, Counter[str]()
+        self._uuid = target.metadata.table_uuid
+        self._manifests = manifests or Manifests(target.io)
+        self._snapshots: list[_BranchSnapshot] = []
+        # The sort is stable: main comes first, and the changes of a branch stay in their order.
+        listed = sorted(changes, key=lambda one: one[0] != MAIN_BRANCH)
+        if not any(branch == MAIN_BRANCH for branch, _ in listed):
+            listed.insert(0, (MAIN_BRANCH, BranchChange()))
+        for branch, change in listed:
+            snapshot_id = ids.setdefault((branch, numbers[branch]), target.metadata.new_snapshot_id())
+            self._snapshots.append(_BranchSnapshot(branch, snapshot_id, change))
+            numbers[branch] += 1
+
+    @property
+    def snapshot_id(self) -> int:
+        """Id of the snapshot on main."""
+        return self._snapshots[0].snapshot_id
+
+    def request(self, target: Table) -> CommitRequest:
+        """Write the manifest lists of the snapshots on top of those of ``target``; return what to ask of the catalog.
+
+        Raises ConflictError when a file to be removed is not live, or when ``target`` is another table of this name;
+        RefusedError as ``head_of`` does.
+        """
+        if target.metadata.table_uuid != self._uuid:
+            raise ConflictError(f"table {'.'.join(target.name())} was dropped, and another table now has its name")
+        requirements: list[TableRequirement] = [AssertTableUUID(uuid=self._uuid)]
+        updates: list[TableUpdate] = []
+        following = target.metadata.next_sequence_number()
+        heads: dict[str, Snapshot | None] = {}
+        for number, one in enumerate(self._snapshots, start=following):
+            name, ref = one.branch, target.metadata.refs.get(one.branch)
+            if name not in heads:
+                heads[name] = head_of(target, name) if name in FIRN_BRANCHES else next(ancestors(target, name), None)
+                # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
+                if name == MAIN_BRANCH or target.metadata.snapshots:
+                    # The next snapshot of a branch of memory may have another parent than the branch's newest snapshot.
+                    newest = {"ref": name, "snapshot-id": ref.snapshot_id if ref else None}
+                    requirements.append(AssertRefSnapshotId.model_validate(newest))
+            heads[name] = snapshot = one.snapshot(
+                target, heads[name], self._manifests, number, self._repeated(target, name)
+            )
+            moved = {"type": SnapshotRefType.BRANCH} if ref is None else ref.model_dump(by_alias=True)
+            if name in FIRN_BRANCHES:
+                moved |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
+            moved |= {"ref-name": name, "snapshot-id": snapshot.snapshot_id}
+            updates += (AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(moved))
+        ids = tuple(one.snapshot_id for one in self._snapshots)
+        return CommitRequest(tuple(requirements), tuple(updates), ids, following)
+
+    def _repeated(self, target: Table, branch: str) -> Mapping[str, str]:
+        """What the summary of a snapshot on ``branch`` repeats of the snapshots before it, and the name of memory."""
+        if branch in FIRN_BRANCHES:
+            return {}
+        properties = repeated(ancestors(target, branch))
+        if branch == MAIN_BRANCH:
+            new = [one.snapshot_id for one in self._snapshots if one.branch == REMOVED_TOMBSTONES]
+            named = new[-1] if new else memory_named(target)
+            if named is not None:
+                properties[MEMORY] = str(named)
+        return properties
+
+
+class _BranchSnapshot:
     """The part of a commit that makes a change on one branch. The id of the new snapshot is the same in all tries.
 
     It also removes row-level delete files that apply to none of the remaining data files.
@@ -139,32 +254,6 @@ class BranchSnapshot:
                 "schema-id": target.metadata.current_schema_id,
             }
         )
-
-    def requirements(self, target: Table) -> list[TableRequirement]:
-        """The compare-and-swap condition: the branch still points at the snapshot that was checked."""
-        if self.branch != MAIN_BRANCH and not target.metadata.snapshots:
-            # If the table has no snapshots yet, PyIceberg's catalogs accept a requirement only for main.
-            return []
-        # The next snapshot of a branch of memory may have another parent than the branch's newest snapshot.
-        ref = target.metadata.refs.get(self.branch)
-        told = {"ref": self.branch, "snapshot-id": ref.snapshot_id if ref else None}
-        return [AssertRefSnapshotId.model_validate(told)]
-
-    def updates(self, target: Table, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """The updates that add ``snapshot`` and move the branch to it; a branch that exists keeps its limits. By its
-        limits, a branch of Firn's never expires."""
-        before = target.metadata.refs.get(self.branch)
-        ref = {"type": SnapshotRefType.BRANCH} if before is None else before.model_dump(by_alias=True)
-        if self.branch in FIRN_BRANCHES:
-            ref |= {"max-ref-age-ms": FOR_EVER_MS, "min-snapshots-to-keep": 1}
-        ref |= {"ref-name": self.branch, "snapshot-id": snapshot.snapshot_id}
-        return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
-
-    def head(self, target: Table) -> Snapshot | None:
-        """The snapshot on which the branch's next one is built; raises RefusedError as ``head_of`` does."""
-        if self.branch in FIRN_BRANCHES:
-            return head_of(target, self.branch)
-        return next(ancestors(target, self.branch), None)
 
     def _keep(
         self, target: Table, files: Sequence[ManifestFile], manifests: Manifests

@@ -9,13 +9,12 @@ is taken, and the branch has moved.
 A commit deletes nothing, because a request that seems lost may still name the files that were written for it.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import uniform
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -25,26 +24,12 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertRefSnapshotId
 
-from firnlake.errors import ConflictError, FirnError, OutcomeUnknownError, UnavailableError
-from firnlake.iceberg.branches import (
-    FIRN_BRANCHES,
-    MEMORY,
-    REMOVED_TOMBSTONES,
-    SIDE_BRANCHES,
-    ancestors,
-    memory_named,
-    newest_of,
-)
+from firnlake.errors import FirnError, OutcomeUnknownError, UnavailableError
+from firnlake.iceberg.branches import SIDE_BRANCHES, newest_of
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange, BranchSnapshot
-from firnlake.iceberg.manifests import Manifests
-from firnlake.iceberg.snapshots import repeated
-
-if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
+from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds
 
 PATIENCE_SECONDS: Final = 300
 """Maximum time, in seconds, for which a commit is tried again."""
@@ -67,18 +52,6 @@ of HTTP clients. They only decide how often a commit is tried, never what became
 
 
 @dataclass(frozen=True)
-class CommitRequest:
-    """What to ask of the catalog: requirements and updates, both made on one load of a table."""
-
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
-    snapshot_ids: tuple[int, ...] = ()
-    """Ids of the snapshots that it adds on main and side branches, main's first; empty if it adds none."""
-    sequence_number: int = 0
-    """The lowest sequence number of these snapshots."""
-
-
-@dataclass(frozen=True)
 class Settled:
     """The outcome of a commit: the table after it, and the number of tries."""
 
@@ -88,83 +61,6 @@ class Settled:
     """Id of the new snapshot on main; None if the commit added no snapshot, or if nothing was left to do."""
     confirmed: bool = True
     """False if the catalog answered with an error, and a later load showed that the commit had been applied."""
-
-
-class SnapshotIds:
-    """The ids of the snapshots of a commit, which stay the same in all tries."""
-
-    def __init__(self) -> None:
-        self._drawn: dict[tuple[str, int], int] = {}
-
-    def of(self, target: Table, branch: str, number: int = 0) -> int:
-        """The id of the commit's snapshot ``number`` (from 0) on ``branch``, drawn at the first call."""
-        if (branch, number) not in self._drawn:
-            self._drawn[branch, number] = target.metadata.new_snapshot_id()
-        return self._drawn[branch, number]
-
-
-class Commit:
-    """A commit that adds one snapshot to main and to each branch in ``changes``, or changes none of these branches.
-
-    Main always moves, because the branches of a table share its sequence numbers. Otherwise another writer's append to
-    main would pass the check that main has not moved, and then fail because its sequence number is taken; no client
-    retries after that error.
-
-    Each snapshot on main, or on another branch that is not Firn's, repeats the progress of sinks. Each snapshot
-    on main also names the memory that belongs to its history (``iceberg.branches``).
-    """
-
-    def __init__(
-        self, target: Table, changes: Iterable[tuple[str, BranchChange]] = (), ids: SnapshotIds | None = None
-    ) -> None:
-        """``changes`` are pairs of a branch and its change; a further change of a branch comes on top of the others."""
-        ids, numbers = ids or SnapshotIds(), Counter[str]()
-        self._uuid = target.metadata.table_uuid
-        self._snapshots: list[BranchSnapshot] = []
-        # The sort is stable: main comes first, and the changes of a branch stay in their order.
-        listed = sorted(changes, key=lambda one: one[0] != MAIN_BRANCH)
-        if not any(branch == MAIN_BRANCH for branch, _ in listed):
-            listed.insert(0, (MAIN_BRANCH, BranchChange()))
-        for branch, change in listed:
-            self._snapshots.append(BranchSnapshot(branch, ids.of(target, branch, numbers[branch]), change))
-            numbers[branch] += 1
-
-    @property
-    def snapshot_id(self) -> int:
-        """Id of the snapshot on main."""
-        return self._snapshots[0].snapshot_id
-
-    def request(self, target: Table, manifests: Manifests) -> CommitRequest:
-        """Write the manifest lists of the snapshots on top of those of ``target``; return what to ask of the catalog.
-
-        Raises ConflictError when a file to be removed is not live, or when ``target`` is another table of this name.
-        """
-        if target.metadata.table_uuid != self._uuid:
-            raise ConflictError(f"table {'.'.join(target.name())} was dropped, and another table now has its name")
-        requirements: list[TableRequirement] = [AssertTableUUID(uuid=self._uuid)]
-        updates: list[TableUpdate] = []
-        following = target.metadata.next_sequence_number()
-        heads: dict[str, Snapshot] = {}
-        for number, one in enumerate(self._snapshots, start=following):
-            if one.branch not in heads:
-                requirements += one.requirements(target)
-            parent = heads[one.branch] if one.branch in heads else one.head(target)
-            heads[one.branch] = one.snapshot(target, parent, manifests, number, self._repeated(target, one.branch))
-            updates += one.updates(target, heads[one.branch])
-        ids = tuple(one.snapshot_id for one in self._snapshots)
-        return CommitRequest(tuple(requirements), tuple(updates), ids, following)
-
-    def _repeated(self, target: Table, branch: str) -> Mapping[str, str]:
-        """What the summary of a snapshot on ``branch`` repeats of the snapshots before it, and the name of memory."""
-        if branch in FIRN_BRANCHES:
-            return {}
-        properties = repeated(ancestors(target, branch))
-        if branch == MAIN_BRANCH:
-            new = [one.snapshot_id for one in self._snapshots if one.branch == REMOVED_TOMBSTONES]
-            named = new[-1] if new else memory_named(target)
-            if named is not None:
-                properties[MEMORY] = str(named)
-        return properties
 
 
 def commit_changes(
@@ -180,7 +76,7 @@ def commit_changes(
 
     def request(table: Table) -> CommitRequest | None:
         found = changes(table)
-        return Commit(table, found.items(), ids).request(table, Manifests(table.io)) if found else None
+        return Commit(table, found.items(), ids).request(table) if found else None
 
     return settle(lake, identifier, request)
 

@@ -30,8 +30,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
+from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds
+from firnlake.iceberg.commit import settle
 from firnlake.iceberg.files import data_folder, files_in, name_of, store
 from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
@@ -203,13 +203,14 @@ class _Landing:
 
     def commit(self) -> Landed:
         """Add the segments to main, except those that another landing has added meanwhile."""
-        ids, manifests = SnapshotIds(), Manifests(self._table.io)
+        ids: SnapshotIds = {}
+        manifests = Manifests(self._table.io)
         left = tuple(self._written)
 
         @cache
         def commit(keys: tuple[_Key, ...]) -> Commit:
             added = [self._written[key] for key in keys]
-            return Commit(self._table, [(MAIN_BRANCH, BranchChange(added=added))], ids)
+            return Commit(self._table, [(MAIN_BRANCH, BranchChange(added=added))], ids, manifests)
 
         def request(current: Table) -> CommitRequest | None:
             nonlocal left
@@ -217,7 +218,7 @@ class _Landing:
             self._earlier = EarlierLandings(current, self._own)
             missing = {(folder, where) for folder in self._files for where in self._missing(folder)}
             left = tuple(key for key in self._written if key in missing)
-            asked = commit(left).request(current, manifests) if left else None
+            asked = commit(left).request(current) if left else None
             self._is_sent |= asked is not None
             return asked
 

@@ -36,8 +36,8 @@ from pyiceberg.table.update import (
 
 from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_in, memory_named
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange, is_live
-from firnlake.iceberg.commit import Commit, CommitRequest, SnapshotIds, settle
+from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds, is_live
+from firnlake.iceberg.commit import settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
     DATA_PATH,
@@ -49,7 +49,6 @@ from firnlake.iceberg.files import (
     store,
     write_whole,
 )
-from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.snapshots import SnapshotRetention, cut_off, retained
 from firnlake.job.garbage import OF_AGE, unless_reached
 from firnlake.job.stage import planned_on
@@ -202,7 +201,7 @@ class Expiry:
     def _commit(self) -> None:
         """Commit until nothing of it is left in the metadata. Raises the errors of ``settle``."""
         for _ in range(1 + len(self.retention.expired_snapshots) // AT_ONCE):
-            request = partial(self._request, SnapshotIds())
+            request = partial(self._request, {})
             settle(self.lake, self.identifier, request, partial(whole_table, self.lake, self.identifier))
 
     def _request(self, new: SnapshotIds, table: Table) -> CommitRequest | None:
@@ -247,7 +246,7 @@ class Expiry:
             changes.append((MAIN_BRANCH, BranchChange()))
         if not changes:
             return CommitRequest((), ())
-        return Commit(table, changes, ids).request(table, Manifests(table.io))
+        return Commit(table, changes, ids).request(table)
 
     def _history(self, snapshots: Collection[int], refs: Collection[str]) -> list[Finding]:
         """Findings about the refs and snapshots that go; one for each reason, as old as its youngest snapshot."""

@@ -33,11 +33,11 @@ from firnlake.clock import exact_span
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit, SnapshotIds, commit_changes, settle
+from firnlake.iceberg.change import BranchChange, Commit
+from firnlake.iceberg.commit import commit_changes, settle
 from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind
 from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, path_of, store
-from firnlake.iceberg.manifests import Manifests, ahead, checked_entries, keeps_every_field, manifest_writer
+from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
@@ -236,15 +236,14 @@ def _finding(table: Table, manifests: Sequence[ManifestFile], reason: str, now_m
 
 def _replace(lake: Lake, table: Table, groups: Sequence[Sequence[ManifestFile]], target_bytes: int) -> None:
     """Rewrite ``groups`` of manifests and commit; raises ConflictError when main no longer lists them."""
-    ids = SnapshotIds()
-    snapshot_id = ids.of(table, MAIN_BRANCH)
+    snapshot_id = table.metadata.new_snapshot_id()
     change = BranchChange(
         replaced=[one.manifest_path for group in groups for one in group],
         written=[one for group in groups for one in _merged(table, group, snapshot_id, target_bytes)],
         same_records=True,
     )
-    commit = Commit(table, [(MAIN_BRANCH, change)], ids)
-    settle(lake, ".".join(table.name()), lambda current: commit.request(current, Manifests(current.io)))
+    commit = Commit(table, [(MAIN_BRANCH, change)], {(MAIN_BRANCH, 0): snapshot_id})
+    settle(lake, ".".join(table.name()), commit.request)
 
 
 def _merged(

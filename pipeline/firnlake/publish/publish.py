@@ -22,8 +22,8 @@ from firnlake.clock import show_span
 from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, check_names
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange
-from firnlake.iceberg.commit import Commit, CommitRequest, Settled, settle
+from firnlake.iceberg.change import BranchChange, Commit, CommitRequest
+from firnlake.iceberg.commit import Settled, settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
@@ -115,7 +115,7 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
     failed: list[PlanOutcome] = []
     while chosen:
         # A plan leaves a commit only after the commit is lost. The smaller commit is another one, with other ids.
-        prepared = _prepared(stage, chosen)
+        prepared = _prepared(stage, chosen, manifests)
         try:
             settled = settle(lake, stage.target, partial(_request, lake, stage, prepared, chosen, manifests))
         except ConflictError as error:
@@ -134,8 +134,8 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
     return failed
 
 
-def _prepared(stage: Stage, chosen: Sequence[Change]) -> Commit:
-    """The commit that makes the ``chosen`` changes."""
+def _prepared(stage: Stage, chosen: Sequence[Change], manifests: Manifests) -> Commit:
+    """The commit that makes the ``chosen`` changes; it reads ``manifests``."""
     main = BranchChange(
         removed=[path for one in chosen for path in one.replaced],
         added=[file for one in chosen for file in one.kept],
@@ -153,7 +153,7 @@ def _prepared(stage: Stage, chosen: Sequence[Change]) -> Commit:
     for branch, gone, files in ((QUARANTINE, [], quarantined), (REMOVED_TOMBSTONES, replaced, removed)):
         if gone or files:
             changes[branch] = BranchChange(gone, files, {JOB_ID: stage.job_id})
-    return Commit(stage.loaded, changes.items())
+    return Commit(stage.loaded, changes.items(), manifests=manifests)
 
 
 def _summary(stage: Stage, changes: Sequence[Change]) -> CommitSummary:
@@ -211,7 +211,7 @@ def _request(
         raise ConflictError(problem)
     if conflicts := _conflicts(lake, current, stage, chosen, manifests):
         raise _UnfitError(conflicts)
-    return prepared.request(current, manifests)
+    return prepared.request(current)
 
 
 def _conflicts(
