@@ -32,7 +32,7 @@ def partitions(draw: st.DrawFn) -> str:
             f"run={draw(st.integers(1, 8))}"
         )
         if draw(st.booleans()):
-            facts += f",keys={draw(st.integers(0, records))}"
+            facts += f",nokey={draw(st.integers(0, records))}"
         if level == 3 and draw(st.booleans()):
             first, until = sorted(draw(st.tuples(st.integers(-50, 900), st.integers(-50, 900))))
             facts += f",stamped={draw(st.integers(0, records))},horizon={first}ms..{until}ms"
@@ -104,7 +104,7 @@ def within_budgets(at: Looking, work: Decided) -> None:
     if head:
         assert sum(one.bytes for one in work.segments) <= policy.run_max_bytes
     if work.lane != "merge":
-        assert sum(one.records if one.keys is None else one.keys for one in head) <= policy.keys_per_plan
+        assert sum(one.records - one.null_keys for one in head) <= policy.keys_per_plan
 
 
 def of_the_lane(at: Looking, work: Decided, every: list[Any], force: bool) -> None:

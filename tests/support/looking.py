@@ -51,7 +51,6 @@ FACTS: Final = {
     "bytes": "bytes",
     "data": "data_bytes",
     "records": "records",
-    "keys": "keys",
     "nokey": "null_keys",
     "tombstones": "tombstones",
     "stamped": "stamped",

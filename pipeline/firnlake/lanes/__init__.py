@@ -11,8 +11,6 @@ from enum import StrEnum
 from itertools import accumulate, chain
 from typing import Final, Self
 
-import numpy as np
-
 from firnlake.lanes import clean, convert, erase, full, merge, retain, tier
 from firnlake.lanes.answer import Figures, Traits, Waits, Work
 from firnlake.table.policy import LONG_MAX
@@ -102,7 +100,7 @@ def quiet(figures: Figures) -> Bools:
     """
     fact, each_segment = figures.fact, figures.each_segment
     large = fact("bytes") > each_segment(lambda policy: policy.small_segment[0])
-    large |= np.maximum(fact("records"), fact("keys")) > each_segment(lambda policy: policy.small_segment[1])
+    large |= fact("records") > each_segment(lambda policy: policy.small_segment[1])
     silent: Bools = figures.number(large) == 0
     for lane in Lane:
         silent &= ~lane.traits.may_be_due(figures)

@@ -39,9 +39,9 @@ from firnlake.iceberg.files import Stored, store
 from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
-from firnlake.table.segment import LANDED, LEVELS, RUN, SCHEMA, Bools, Ints, Segment, UnassignedFile
+from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
-VERSION = 10
+VERSION = 11
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -338,7 +338,6 @@ class Classifier:
             "newest_ms": newest,
             "sequence_number": files.added_by,
             "written_ms": self._written_ms(files, known & (records > 0) & (oldest < 0)),
-            "keys": _keys(records, levels, [values[name] for name in roles.key]),
             "stamped": np.where(horizons.nulls < 0, 0, records - horizons.nulls),
             "first_horizon_ms": _rounded_up(horizons.low),
             "last_horizon_ms": _rounded_up(horizons.high),
@@ -534,18 +533,6 @@ def _where(flags: Bools) -> list[int]:
 def _in_range(figures: Sequence[int]) -> Ints:
     """``figures``, each 2^50 if it is less than 0, or more than that."""
     return np.array([figure if 0 <= figure < _MOST else _MOST for figure in figures], np.int64)
-
-
-def _keys(records: Ints, levels: Ints, columns: Sequence[Values]) -> Objects:
-    """[N] Number of distinct keys; None if unknown. A cleaned file has one record per key. Equal bounds mean 1 key."""
-    nulls = np.array([column.nulls for column in columns])
-    keyed = records - nulls.max(axis=0)
-    # Truncated bounds are never equal, because the upper bound is rounded up (Iceberg spec).
-    is_one = np.logical_and.reduce([_is_known(column.low) & (column.low == column.high) for column in columns])
-    counted = (levels >= RUN) | (keyed == 0)
-    numbers: Objects = np.where(counted, keyed, 1).astype(np.object_)
-    numbers[(nulls.min(axis=0) < 0) | ~(counted | is_one)] = None
-    return numbers
 
 
 def _rounded_up(micros: Objects) -> list[int | None]:

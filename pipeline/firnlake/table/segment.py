@@ -89,8 +89,6 @@ class Segment:
     """Time of writing as the store reports it; None if every record has a timestamp, or if the time is unknown."""
     by_firn: bool = False
     """True when a lane except `erase`, which keeps levels, added the file; then its commit time is the plan's clock."""
-    keys: int | None = None
-    """Number of distinct user keys; None when metadata does not tell, so that each record may have a different key."""
     stamped: int = 0
     """Number of records known to carry a delete horizon; also 0 when the metrics do not say."""
     first_horizon_ms: int | None = None

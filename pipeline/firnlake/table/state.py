@@ -137,8 +137,8 @@ class Budget:
 
 
 def keys_of(segments: Iterable[Segment]) -> int:
-    """Maximum number of keys in ``segments``; a segment whose number is unknown counts all its records with a key."""
-    return sum(segment.records - segment.null_keys if segment.keys is None else segment.keys for segment in segments)
+    """Maximum number of keys in ``segments``: that of their records with a key, as metadata count no distinct keys."""
+    return sum(segment.records - segment.null_keys for segment in segments)
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class State:
     def too_large(self, segment: Segment) -> str:
         """The limit of a cleaning that the head's ``segment`` exceeds on its own, in words; empty if there is none."""
         size, records = self.policy.small_segment
-        if segment.bytes <= size and max(segment.records, segment.keys or 0) <= records:
+        if segment.bytes <= size and segment.records <= records:
             return ""  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
         return self.excess(segment, compares_keys=self.policy.compacts)
 
