@@ -17,7 +17,7 @@ from firnlake.job.garbage import collect
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, Postponed, check_clock, plan_work
+from firnlake.plan.make import LanePlans, Postponed, check_clock, plan_lanes
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import publish
 
@@ -91,7 +91,7 @@ def run(
             done = LaneRun(lane, ())
             with done.timed("plan"):
                 try:
-                    work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
+                    work = dict(plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes))[lane]
                 except RefusedError as error:
                     if not lane.traits.serves_requests or len(lanes) == 1:
                         raise

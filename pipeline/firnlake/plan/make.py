@@ -99,12 +99,12 @@ def plan_table(
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = (),
 ) -> list[Plan]:
-    """The plans of ``plan_work``, to be carried out; logs a warning for each plan that is left out.
+    """The plans of one lane (``plan_lanes``), to be carried out; logs a warning for each plan that is left out.
 
     Raises RefusedError, too, if ``now_ms`` is too far ahead of this machine's clock.
     """
     check_clock(identifier, now_ms)
-    work = plan_work(lake, identifier, lane, now_ms, force, scope, lanes)
+    work = dict(plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes))[lane]
     work.warn()
     return work.plans
 
@@ -115,36 +115,6 @@ def check_clock(identifier: str, now_ms: int) -> None:
         raise RefusedError(f"table {identifier}: the time {problem} (firn plan, status and explain may look ahead)")
 
 
-def plan_work(
-    lake: Lake,
-    identifier: str,
-    lane: Lane,
-    now_ms: int,
-    force: bool = False,
-    scope: Scope = EVERYTHING,
-    lanes: Collection[Lane] = (),
-) -> LanePlans:
-    """Plan the work that is due in ``lane`` of table ``identifier`` at ``now_ms``, epoch milliseconds.
-
-    The plans are in the order of work, within the budgets of one run of a lane (``firn.run.max.bytes``). Three lanes
-    have no budgets: `retain`, because it reads and writes only metadata; `erase`, because it must erase all requested
-    keys at once; `convert`, because it reads only a few columns. A plan of `convert` is left out unless its job makes
-    an equality delete file needless.
-
-    ``lanes`` are all lanes of the run: a plan is left out if a plan of the highest of them takes all its segments, as
-    the run would rewrite these segments twice, with the same result (C13).
-    ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
-    is left out unless ``force`` asks for another try (C20). Changes nothing. Raises RefusedError for an unknown table,
-    a table without the record columns, a wrong property, or a scope that the lane or the table can't keep to.
-    """
-    scope.check(lane)
-    # Retention drops segments whatever they hold, so it need not read transactions.
-    reads = lane.traits.writes != "nothing"
-    with lake.answering():
-        sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        return _Run(lake, sensed, lanes, force, str(scope)).work(lane)
-
-
 def plan_lanes(
     lake: Lake,
     identifier: str,
@@ -152,15 +122,32 @@ def plan_lanes(
     force: bool = False,
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = tuple(Lane),
+    run: Collection[Lane] = (),
 ) -> Iterator[tuple[Lane, LanePlans]]:
-    """Yield the plans of ``plan_work`` for a run of those ``lanes`` that can keep to ``scope``; the table is read
-    once. Raises RefusedError if there is only one lane, and it can't."""
+    """Yield the work that is due in each of ``lanes`` of table ``identifier`` at ``now_ms``, epoch milliseconds.
+
+    Several lanes that can't keep to ``scope`` are left out. The table is read once, and nothing is changed.
+
+    The plans are in the order of work, within the budgets of one run of a lane (``firn.run.max.bytes``). Three lanes
+    have no budgets: `retain`, because it reads and writes only metadata; `erase`, because it must erase all requested
+    keys at once; `convert`, because it reads only a few columns. A plan of `convert` is left out unless its job makes
+    an equality delete file needless.
+
+    ``run`` are all lanes of the run, ``lanes`` by default: a plan is left out if a plan of the highest of them takes
+    all its segments, as the run would rewrite these segments twice, with the same result (C13).
+    ``scope`` restricts the plans, and the plans' reasons name the scope. A plan that failed on the same segments before
+    is left out unless ``force`` asks for another try (C20). Raises RefusedError for an unknown table, a table without
+    the record columns, a wrong property, or a scope that the table or the only lane can't keep to.
+    """
     if len(lanes) == 1:
         scope.check(*lanes)
     chosen = [lane for lane in lanes if not scope.obstacle(lane)]
+    # Retention drops segments whatever they hold, so it need not read transactions.
+    reads = any(lane.traits.writes != "nothing" for lane in chosen)
     with lake.answering():
-        run = _Run(lake, read_once(lake, identifier, now_ms, scope=scope), chosen, force, str(scope))
-        yield from ((lane, run.work(lane)) for lane in chosen)
+        sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
+        planning = _Run(lake, sensed, run or chosen, force, str(scope))
+        yield from ((lane, planning.work(lane)) for lane in chosen)
 
 
 @dataclass
@@ -285,17 +272,6 @@ def _relieving(plans: list[Plan], relieved: Callable[[Collection[str]], Collecti
     return chosen
 
 
-def behind_ms(segments: Segments, now_ms: int) -> int:
-    """Milliseconds by which the clock ``now_ms`` is behind the newest clock of a published plan; 0 if it is not behind.
-
-    The clock is behind in a late run that was due before the last run, or on a machine whose clock is slow. Such a run
-    is safe, because a plan with an earlier clock removes fewer records. Only delete horizons would be too early.
-    Therefore these count from the later clock, so that a tombstone stays for at least delete.retention.ms after all
-    plans that were published before (C8).
-    """
-    return max(0, (segments.newest_clock_ms or now_ms) - now_ms)
-
-
 def plan_partition(lane: Lane, segments: Segments, state: State, force: bool = False, asked: str = "") -> Plan | None:
     """The plan of ``lane`` for one topic partition; None if it waits. The plan's reason includes ``asked``."""
     work = lane.look(state, force)
@@ -327,7 +303,10 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
         kept_from=None if state.kept_from == state.log_end_offset else state.kept_from,
         sequence_number=segments.snapshot_number if by_position else segments.sequence_number,
         rules=rules_of(lane, policy, segments.mapping),
-        clock_behind_ms=behind_ms(segments, state.now_ms),
+        # A late run, or a machine whose clock is slow, plans at an earlier clock than a plan that is published. That is
+        # safe, as it removes fewer records. Only delete horizons would be too early, so they count from the later
+        # clock, and a tombstone stays for at least delete.retention.ms after all plans that were published before (C8).
+        clock_behind_ms=max(0, (segments.newest_clock_ms or state.now_ms) - state.now_ms),
         transactional=traits.decides and any(one.transactional or one.control for one in work.inputs),
         markers=state.transactions.deciding(work.inputs) if traits.cleans else (),
         requests=work.requests,

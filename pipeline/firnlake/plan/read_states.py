@@ -17,9 +17,9 @@ from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.table.history import newest_clock
 from firnlake.table.manifest_reader import ManifestCache, read
-from firnlake.table.policy import LONG_MAX, Policies
+from firnlake.table.policy import Policies
 from firnlake.table.removed_tombstones import removed_tombstones
-from firnlake.table.restarts import restart_in
+from firnlake.table.restarts import restarted
 from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition
 from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
@@ -142,17 +142,7 @@ class Sensed:
 
     @cached_property
     def _restarts(self) -> Mapping[str, str]:
-        """Why the offsets of a topic seem to have restarted, by topic: in all its partitions, if in one of them."""
-        segments, first = self.segments, dict[str, str]()
-        for place in segments.disordered():
-            where = segments.owners[place]
-            late_through = self.policies.of(where.topic).late_through
-            if where.topic in first or late_through == LONG_MAX:
-                continue
-            newest = int(segments.fact("sequence_number").max())
-            if restart := restart_in(segments.at(place), late_through, newest):
-                first[where.topic] = restart
-        return first
+        return restarted(self.segments, self.policies)
 
 
 def read_once(

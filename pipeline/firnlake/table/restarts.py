@@ -9,23 +9,44 @@ Metadata can't tell a first segment with both repeated and new records, a topic 
 one whose former records have timestamps in the future and were rewritten since.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
+import numpy as np
+
 from firnlake.clock import show_ms
 from firnlake.iceberg.files import job_of
-from firnlake.table.segment import LANDED, Segment
+from firnlake.table.policy import LONG_MAX, Policies
+from firnlake.table.segment import LANDED, Segment, Segments
 
 _APART_MS: Final = 3_600_000
 """Time by which the records of an earlier offset may be newer, because producers' clocks differ."""
 
 
-def restart_in(segments: Iterable[Segment], late_through: int, newest: int) -> str | None:
-    """Why the topic of ``segments``, which are of one topic partition, seems to have restarted, and what is allowed.
+def restarted(segments: Segments, policies: Policies) -> Mapping[str, str]:
+    """Why topics of ``segments`` seem to have restarted, in one of their partitions or more, and what is allowed, by
+    topic."""
+    owner = np.repeat(np.arange(len(segments)), np.diff(segments.starts))
+    landed = np.where(segments.fact("level") == LANDED, segments.fact("sequence_number"), 0)
+    # Few topic partitions have landed out of offset order, or with overlaps.
+    disorder = (landed[1:] < landed[:-1]) | (segments.fact("base_offset")[1:] <= segments.fact("last_offset")[:-1])
+    first: dict[str, str] = {}
+    for place in np.unique(owner[1:][disorder & (owner[1:] == owner[:-1])]).tolist():
+        topic = segments.owners[place].topic
+        late_through = policies.of(topic).late_through
+        if topic not in first and late_through < LONG_MAX:
+            newest = int(segments.fact("sequence_number").max())
+            if restart := _restart_in(segments.at(place), late_through, newest):
+                first[topic] = restart
+    return first
 
-    None if it doesn't. Segments with a sequence number up to ``late_through`` hold late data; ``newest`` is the highest
-    sequence number in the table. Firn's own segments count as landed before all others.
+
+def _restart_in(segments: Iterable[Segment], late_through: int, newest: int) -> str | None:
+    """Why the topic of ``segments``, which are of one topic partition, seems to have restarted; None if it doesn't.
+
+    Segments with a sequence number up to ``late_through`` hold late data; ``newest`` is the highest sequence number in
+    the table. Firn's own segments count as landed before all others.
     """
     filled = [one for one in segments if one.records and one.base_offset >= 0]
     end = newest_ms = -1

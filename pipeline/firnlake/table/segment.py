@@ -268,15 +268,6 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
         """The index of each topic partition among the P topic partitions."""
         return {owner: place for place, owner in enumerate(self.owners)}
 
-    def disordered(self) -> list[int]:
-        """The places of the topic partitions whose segments have perhaps not landed in offset order, without
-        overlaps."""
-        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        landed = np.where(self.fact("level") == LANDED, self.fact("sequence_number"), 0)
-        disorder = (landed[1:] < landed[:-1]) | (self.fact("base_offset")[1:] <= self.fact("last_offset")[:-1])
-        places: list[int] = np.unique(owner[1:][disorder & (owner[1:] == owner[:-1])]).tolist()
-        return places
-
     def strays_of(self, topic_partition: TopicPartition) -> tuple[UnassignedFile, ...]:
         """The strays that may hold records of ``topic_partition``."""
         return tuple(stray for stray in self.strays if stray.may_hold(topic_partition))
