@@ -16,13 +16,14 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from infra.bench.families import Family
-    from infra.bench.measure import Report
+from firnlake.iceberg.catalog import Lake
+from infra.bench import document
+from infra.bench import families as of
+from infra.bench.inputs import NAMESPACE, Bench
+from infra.bench.measure import CHECKOUT, Report, machine
+from infra.bench.sense import sense
 
-CHECKOUT = Path(__file__).parents[2]
 DOCUMENT = CHECKOUT / "docs" / "performance.md"
 HOME = CHECKOUT / ".firn" / "bench"
 CORES = os.cpu_count() or 1
@@ -31,21 +32,15 @@ ON_DEMAND = ("memory", "replay")
 """Families that take more than ten minutes each, or gigabytes."""
 
 
-def families(*, based: bool = False) -> Mapping[str, "Family"]:
-    """All families by name, in the order of the report; where there is a base, the one that asks for it."""
-    from infra.bench import families as of
-    from infra.bench.sense import sense
-
-    if based:
-        return {"versions": of.versions}
-    return {
-        "sense": sense,
-        **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
-        "equality": of.equality,
-        "positions": of.positions,
-        "replay": of.replay,
-        "memory": of.memory,
-    }
+FAMILIES: Mapping[str, of.Family] = {
+    "sense": sense,
+    **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
+    "equality": of.equality,
+    "positions": of.positions,
+    "replay": of.replay,
+    "memory": of.memory,
+}
+"""All families by name, in the order of the report."""
 
 
 def main() -> None:
@@ -56,11 +51,9 @@ def main() -> None:
     parser.add_argument("--base", help="a commit to measure this checkout beside")
     parser.add_argument("--docs", action="store_true", help="write a report of scale 1 into docs/")
     arguments = parser.parse_args()
-    # Read when the engines start: so they are set before any of them is imported.
     os.environ["FIRN_SPARK_MASTER"] = f"local[{CORES}]"
-    os.environ["POLARS_MAX_THREADS"] = str(CORES)
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(HOME / "spark"))
-    every = families(based=bool(arguments.base))
+    every = {"versions": of.versions} if arguments.base else FAMILIES
     chosen = [name for text in arguments.families for name in text.split(",") if name]
     chosen = chosen or [name for name in every if name not in ON_DEMAND]
     if unknown := [name for name in chosen if name not in every]:
@@ -70,12 +63,8 @@ def main() -> None:
     _write(report, list(every), DOCUMENT.parent if to_document else HOME / "report", to_document=to_document)
 
 
-def _measure(chosen: Mapping[str, "Family"], arguments: argparse.Namespace) -> "Report":
+def _measure(chosen: Mapping[str, of.Family], arguments: argparse.Namespace) -> Report:
     """Run the families one after the other, in a lake of their own; what was measured is on disk after each case."""
-    from firnlake.iceberg.catalog import Lake
-    from infra.bench.inputs import NAMESPACE, Bench
-    from infra.bench.measure import Report, machine
-
     folder = HOME / "lake"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "scratch").mkdir(parents=True)
@@ -111,10 +100,7 @@ def _worktree(commit: str) -> Path:
     return checkout
 
 
-def _write(report: "Report", order: list[str], folder: Path, *, to_document: bool) -> None:
-    from infra.bench import document
-    from infra.bench.measure import Report
-
+def _write(report: Report, order: list[str], folder: Path, *, to_document: bool) -> None:
     measured = DOCUMENT.with_suffix(".json")
     if to_document:
         report = report.with_earlier(Report.read(measured), order)

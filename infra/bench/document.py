@@ -7,7 +7,7 @@ from pathlib import Path
 from infra.bench.measure import Case, Measured, Report
 
 MARK = "<!-- made by `make bench`: {} -->"
-BYTES = ("written", "data", "metadata", "peak")
+BYTES = ("data", "metadata", "peak")
 _TIMES = ("ratio", "seconds")
 _CONVERTED = (*_TIMES, "data", "metadata")
 _CELLS = {

@@ -75,7 +75,7 @@ _FIRN = ("firn full", "firn full, local")
 _LARGE = (*_FIRN, "bin-pack", "DuckDB")
 _FEW = (*_FIRN, "bin-pack", "row_number", "DuckDB")
 _PEERS = (*_FIRN, "bin-pack", "row_number", "MERGE", "DuckDB")
-_ALL = (*_PEERS, "Polars", "pyarrow copy", "Kafka")
+_ALL = (*_PEERS, "Polars", "Kafka")
 _WHOLE = ("firn run, local", "firn run, spark", "firn run, spark session given", "DuckDB, process")
 _WARM_THEMSELVES = (*_WHOLE, "Kafka")
 """They start a process for every run."""

@@ -302,8 +302,7 @@ def on_copy(
             figures |= work(table) or {}
         new = files_under(root) - before
         data = sum(path.stat().st_size for path in new if path.suffix == ".parquet")
-        written = sum(path.stat().st_size for path in new)
-        figures |= {"data": data, "metadata": written - data, "written": written}
+        figures |= {"data": data, "metadata": sum(path.stat().st_size for path in new) - data}
         same(seen(table) if seen else visible(bench.lake.table(table)), wanted)
     return figures
 

@@ -4,7 +4,7 @@ table, and Kafka's cleaner.
 Spark's entries run in the session that Firn's tasks run in, which has Iceberg's runtime for them, on copies of the same
 metadata. Writers get the same target file size, and the distribution that is fastest for them here: none for one topic
 partition (the window's own tasks write), Iceberg's default (hash by Iceberg partition) for several, which would
-otherwise leave a file per task and partition. DuckDB, Polars and pyarrow write Parquet with zstd at the level that
+otherwise leave a file per task and partition. DuckDB and Polars write Parquet with zstd at the level that
 Iceberg's writer uses, with as many threads as Spark has cores. They have no table to publish to and no records' order
 to keep: both is left out of their time. Kafka's cleaner runs on one thread, so it is compared per core; appending its
 log and reading what is left are outside of its time.
@@ -15,7 +15,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,6 @@ def peers(bench: Bench, inputs: Inputs) -> Mapping[str, Run]:
         "MERGE": partial(_merge, bench, inputs),
         "DuckDB": partial(written, lambda _: qualify(**asked), inputs.newest),
         "Polars": partial(written, partial(_polars, inputs), inputs.newest),
-        "pyarrow copy": partial(written, partial(_copied, bench, inputs), inputs.everything),
         "DuckDB, process": partial(written, lambda _: finished(process, os.environ, json.dumps(asked)), inputs.newest),
         "Kafka": partial(_cleaned, bench, inputs),
     }
@@ -138,18 +136,6 @@ def _polars(inputs: Inputs, out: Path) -> None:
     records.join(newest, on=[*key, "offset"], how="semi").sink_parquet(
         out / "part.parquet", compression="zstd", compression_level=ZSTD_LEVEL
     )
-
-
-def _copied(bench: Bench, inputs: Inputs, out: Path) -> None:
-    """Decode and encode every record."""
-    out.mkdir()
-
-    def copy(path: Path) -> None:
-        records = pq.read_table(path, use_threads=False, partitioning=None)
-        pq.write_table(records, out / path.name, compression="zstd", compression_level=ZSTD_LEVEL)
-
-    with ThreadPoolExecutor(bench.cores) as workers:
-        list(workers.map(copy, inputs.whole.files))
 
 
 def _cleaned(bench: Bench, inputs: Inputs) -> Figures:

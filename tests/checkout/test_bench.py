@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from infra.bench import data, document
-from infra.bench.__main__ import families
+from infra.bench.__main__ import FAMILIES
 from infra.bench.data import Keys, Shape
 from infra.bench.measure import Case, Figures, Measured, Report, WrongOutputError, in_turns
 
@@ -92,7 +92,7 @@ def test_results_replace_only_what_was_generated(tmp_path: Path) -> None:
 def test_the_published_results_are_those_of_the_published_figures() -> None:
     page = (Path(document.__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
     report = Report.read(Path(document.__file__).parents[2] / "docs" / "performance.json")
-    assert report == report.with_earlier(report, list(families()))
+    assert report == report.with_earlier(report, list(FAMILIES))
     begin, end = (document.MARK.format(edge) for edge in ("begin", "end"))
     written = document.markdown(report)
     assert page.partition(begin)[2].partition(end)[0].strip() == written.strip()
