@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
 from threading import Lock
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
@@ -32,9 +31,7 @@ from great_expectations.data_context.types.base import (
 )
 from great_expectations.expectations.core.expect_column_sum_to_be_between import ExpectColumnSumToBeBetween
 
-from firnlake_expectations.claim import Verdict
-from firnlake_expectations.findings import of_promises
-from firnlake_expectations.promises.table import OWN_SUITES, PROMISES, promises_for
+from firnlake_expectations.promises import OWN_SUITES, PROMISES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS, new_name, write_document
 from firnlake_expectations.wording import file_name
 
@@ -45,8 +42,7 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
-    from firnlake_expectations.claim import Claim, Finding
-    from firnlake_expectations.findings import Findings
+    from firnlake_expectations.case import Claim, Verdict
 
 # What Great Expectations has loaded lasts as long as the process; to search it for garbage takes a second as it ends.
 # DuckDB complains if its objects are not freed at the end, so this helps only a process that loads DuckDB later.
@@ -64,40 +60,27 @@ class UnjudgedError(Exception):
     """Great Expectations did not check everything, or not what was found."""
 
 
-def verdicts(
-    claims: Sequence[Claim],
-    per_claim: Sequence[Findings],
-    reports: Path,
-    *,
-    job: str,
-    seconds: float = 0.0,
-    own: Mapping[str, Sequence[Finding]] = MappingProxyType({}),
-) -> dict[str, Verdict]:
-    """The verdict on the plan of each of `claims`, which share table and lane, by plan id.
+def verdicts(found: Sequence[Verdict], reports: Path, *, job: str, seconds: float = 0.0) -> dict[str, Verdict]:
+    """The verdicts `found` of one job, which share table and lane, once Great Expectations has checked them; by plan
+    id.
 
     Stores the validation result of the `job` and a document per plan as new files under `reports`; they never change,
-    so any number of processes may judge at the same time. `seconds` is the time that the judge took for all plans,
-    `own` what the suites of the table's owner found, by plan id.
+    so any number of processes may judge at the same time. `seconds` is the time that it took to find all verdicts.
     Raises UnjudgedError if Great Expectations did not check all that was found.
     """
-    found = [
-        Verdict(claim, (*of_promises(claim, one), *own.get(claim.plan_id, ())), one.closely)
-        for claim, one in zip(claims, per_claim, strict=True)
-    ]
     validation = check(found, job, reports)
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     given = {}
     for one in found:
         plan_id = one.claim.plan_id
-        run_name = new_name(now_ms, plan_id)
         given[plan_id] = replace(
             one,
             validated_ms=now_ms,
-            seconds=round(seconds / len(claims), 3),
-            run_name=run_name,
+            seconds=round(seconds / len(found), 3),
+            run_name=new_name(now_ms, plan_id),
             validation=validation,
         )
-        write_document(reports / VERDICTS / f"{run_name}.json", given[plan_id])
+        write_document(reports / VERDICTS / f"{given[plan_id].run_name}.json", given[plan_id])
     return given
 
 

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from firnlake_expectations.claim import Verdict
+from firnlake_expectations.case import Verdict
 from firnlake_expectations.templates import (
     CERTIFICATES,
     PLANS,

@@ -6,7 +6,6 @@ Queries see Arrow tables by name, within a block of `seeing`.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -25,39 +24,24 @@ _SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a database.
+class Duck:
+    """A connection to a database of its own, for one thread at a time.
 
     threads     maximum number of threads per query
     memory      maximum memory in bytes; None: DuckDB's default, 80 % of the machine's
-    spill       folder for data beyond this memory; None: nothing is spilled, and the query fails
+    spill       folder for data beyond this memory; empty: nothing is spilled, and the query fails
     """
 
-    threads: int = 1
-    memory: int | None = None
-    spill: str | None = None
-
-
-DEFAULTS = Limits()
-
-
-class Duck:
-    """A connection to a database of its own, for one thread at a time."""
-
-    def __init__(self, limits: Limits = DEFAULTS) -> None:
-        memory = {} if limits.memory is None else {"memory_limit": f"{limits.memory}B"}
-        config: dict[str, Any] = {
-            **_SETTINGS,
-            **memory,
-            "threads": str(limits.threads),
-            "temp_directory": limits.spill or "",
-        }
+    def __init__(self, threads: int = 1, memory: int | None = None, spill: str = "") -> None:
+        self.threads = threads
+        limit = {} if memory is None else {"memory_limit": f"{memory}B"}
+        config: dict[str, Any] = {**_SETTINGS, **limit, "threads": str(threads), "temp_directory": spill}
         self._connection = duckdb.connect(":memory:", config=config)
 
     def beside(self) -> Self:
         """Another connection to the same database, for another thread."""
         other = object.__new__(type(self))
+        other.threads = self.threads
         other._connection = self._connection.cursor()
         return other
 

@@ -1,126 +1,121 @@
 """Judge the records that plans read and wrote: DuckDB SQL, run inside one task for all of its plans at once.
 
 The judge does not know how the cleaner works. `examine` reads the columns that the promises need (see `views`). If it
-finds a violation in a plan, the plan is examined again closely, with values.
+finds that a plan has broken a promise, the plan is examined again closely, with values.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
-from firnlake_expectations.duck import DEFAULTS, Duck, Limits
-from firnlake_expectations.findings import Findings, samples_of, weight
-from firnlake_expectations.promises.promise import CONVERT, COPIES
-from firnlake_expectations.promises.table import promises_for
-from firnlake_expectations.tables import Filler, Layout, Part
-from firnlake_expectations.views import derive, derive_retention, start
+from firnlake_expectations.case import COPIES, RETAIN, Finding, Sample, Verdict
+from firnlake_expectations.duck import Duck
+from firnlake_expectations.promises import FINGERPRINT, NOUNS, promises_for
+from firnlake_expectations.tables import Layout, fill
+from firnlake_expectations.temporary import temporary_folder
+from firnlake_expectations.views import derive, derive_retention
+from firnlake_expectations.wording import count, moment, none_of, shown_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from firnlake_expectations.claim import Claim, JudgedColumns
-    from firnlake_expectations.promises.promise import Rule
-    from firnlake_expectations.tables import Requested, Retained
+    from firnlake_expectations.case import Case, Claim, JudgedColumns
+    from firnlake_expectations.promises import Figures, Promise, Rule
     from firnlake_expectations.wording import Shown
+
+MEMORY_BYTES = 1 << 30
+"""Memory limit of DuckDB per task, in bytes; DuckDB spills data beyond this limit to a temporary folder."""
+SAMPLES_PER_RULE = 10
 
 
 def judge(
-    parts: Sequence[Part],
-    schema: pa.Schema,
-    claims: Sequence[Claim],
-    reading: JudgedColumns,
-    *,
-    fingerprints: Sequence[int] | None = None,
-    samples: Shown = "keys",
-    bounds: Limits = DEFAULTS,
-    requested: Requested | None = None,
-    segments: Sequence[Sequence[Retained]] = (),
-) -> list[Findings]:
-    """The findings about the plan of each of `claims`, which share table, lane and output level.
+    cases: Sequence[Case], schema: pa.Schema, reading: JudgedColumns, *, samples: Shown = "keys", threads: int = 1
+) -> list[Verdict]:
+    """The verdict on the plan of each of `cases`, which share table, lane and output level, in their order.
 
-    parts          everything that the plans have read and written, each with the number of its plan
-    schema         schema of the records
-    fingerprints   sums of `Fingerprint` over the records that each plan keeps, taken when compaction read them; then
-                   only the values written are read. None: values of both sides are compared
-    samples        how much reports show of the records that break a promise
-    requested      lane `erase`: the requests that the plans serve
-    segments       lane `retain`: the segments of each plan's topic partition
+    schema    schema of the records
+    reading   the roles of their columns
+    samples   how much reports show of the records that break a promise
+    threads   the number of threads to read and compute with
     """
-    same_files = claims[0].lane == CONVERT
-    layout = Layout(
-        schema, reading, closely=fingerprints is None, requested=requested, same_files=same_files, segments=segments
-    )
-    if fingerprints is None:
-        return examine(parts, layout, claims, samples, bounds)
-    findings = examine(parts, layout, claims, "none", bounds)
-    doubtful = doubted(findings, fingerprints)
+
+    def examined(some: Sequence[Case], shown: Shown, *, closely: bool) -> list[Verdict]:
+        with temporary_folder() as folder, closing(Duck(threads, MEMORY_BYTES, folder)) as duck:
+            return examine(duck, Layout(schema, reading, some, closely), shown)
+
+    if any(case.fingerprint is None for case in cases):
+        return examined(cases, samples, closely=True)
+    verdicts = examined(cases, "none", closely=False)
+    doubtful = [number for number, verdict in enumerate(verdicts) if not verdict.passed]
     if doubtful:
-        own = [part for part in parts if part.plan in doubtful]
-        closely = examine(own, replace(layout, closely=True), claims, samples, bounds)
-        for number in doubtful:
-            findings[number] = closely[number].differs(fingerprints[number])
-    return findings
+        again = examined([cases[number] for number in doubtful], samples, closely=True)
+        for number, verdict in zip(doubtful, again, strict=True):
+            verdicts[number] = verdict
+    return verdicts
 
 
-def doubted(findings: Sequence[Findings], fingerprints: Sequence[int]) -> list[int]:
-    """Indices of the plans to examine closely: those with a violation or a different fingerprint."""
-    return [
-        number
-        for number, (one, fingerprint) in enumerate(zip(findings, fingerprints, strict=True))
-        if one.broken or one.fingerprint != fingerprint
-    ]
+def examine(duck: Duck, layout: Layout, samples: Shown, *, settle: bool = True) -> list[Verdict]:
+    """The verdicts on the cases of `layout`, from one run of the SQL in an empty database.
 
-
-def examine(
-    parts: Sequence[Part],
-    layout: Layout,
-    claims: Sequence[Claim],
-    samples: Shown,
-    bounds: Limits,
-    *,
-    settle: bool = True,
-) -> list[Findings]:
-    """The findings about each of `claims`, from one run of the SQL. Without `settle`, every record is compared."""
-    duck = Duck(bounds)
-    try:
-        layout.make(duck)
-        Filler(duck, layout, claims).fill(parts, bounds.threads)
-        return _findings(duck, layout, claims, samples, settle=settle)
-    finally:
-        duck.close()
-
-
-def _findings(duck: Duck, layout: Layout, claims: Sequence[Claim], samples: Shown, *, settle: bool) -> list[Findings]:
-    """The findings from filled tables."""
+    Without `settle`, every record is compared.
+    """
+    fill(duck, layout)
     compares = True
-    if layout.segments:
-        start(duck, layout, claims)
-        figures, fingerprints = derive_retention(duck, layout.segments), dict.fromkeys(range(len(claims)), 0)
+    if layout.lane == RETAIN:
+        derive_retention(duck, layout)
+        figures = duck.dicts(_DROPPED)
     else:
-        compares = derive(duck, layout, claims, settle=settle)
-        figures, fingerprints = _figures(duck, copies=claims[0].lane in COPIES, compares=compares)
-    # Rules that several promises of a lane share have one name.
-    every = {rule.name: rule for promise in promises_for(claims[0].lane) for rule in promise.rules}
-    absent = () if compares else ("groups", "levels")
-    rules = {name: rule for name, rule in every.items() if rule.view not in absent}
-    broken = _broken(duck, rules.values())
-    shown = samples_of(duck, layout.reading, claims, rules, broken, samples) if samples != "none" else {}
-    findings = []
-    for number, claim in enumerate(claims):
-        figures[number]["told"] = len(claim.figures)
-        findings.append(
-            Findings(
-                figures[number],
-                {name: broken.get((number, name), 0) for name in every},
-                {name: shown[number, name] for name in every if (number, name) in shown},
-                fingerprints[number],
-                layout.closely,
-            )
-        )
-    return findings
+        compares = derive(duck, layout, settle=settle)
+        figures = list(_figures(duck, copies=layout.lane in COPIES, compares=compares))
+    promises = promises_for(layout.lane)
+    rules = dict.fromkeys(rule for promise in promises for rule in promise.rules)
+    counted = [rule for rule in rules if compares or rule.view not in ("groups", "levels")]
+    broken = _broken(duck, counted, len(layout.cases))
+    verdicts = []
+    for case, own, violations in zip(layout.cases, figures, broken, strict=True):
+        own["told"] = len(case.claim.figures)
+        # If the same records were read and written, but compaction has taken another fingerprint, then it must have
+        # read something else.
+        if FINGERPRINT in rules and not violations and case.fingerprint not in (None, own["fingerprint"]):
+            violations[FINGERPRINT] = 1
+    shown = _samples(duck, layout, broken, samples)
+    for case, own, violations, examples in zip(layout.cases, figures, broken, shown, strict=True):
+        findings = (_finding(promise, case.claim, own, violations, examples) for promise in promises)
+        verdicts.append(Verdict(case.claim, tuple(findings), layout.closely))
+    return verdicts
+
+
+def _finding(
+    promise: Promise,
+    claim: Claim,
+    figures: Figures,
+    violations: Mapping[Rule, int],
+    examples: Mapping[Rule, Sequence[Sample]],
+) -> Finding:
+    """What was found about the `promise`. Raises KeyError if a figure is missing."""
+    checked = figures[promise.checked]
+    if promise.differences is None:
+        broken = [rule for rule in promise.rules if rule in violations]
+        number = sum(violations[rule] for rule in broken)
+        said = [f"{count(violations[rule], rule.noun)} {rule.breach}" for rule in broken]
+        samples = tuple(sample for rule in broken for sample in examples.get(rule, ()))
+    else:
+        said = promise.differences(figures, claim)
+        number, samples = len(said), tuple(Sample(None, None, one) for one in said)
+    said = said or [none_of(checked, NOUNS[promise.checked])]
+    note = promise.note(figures, claim) if promise.note else ""
+    observed = "; ".join(filter(None, [*said, note])) + "."
+    return Finding(promise.name, promise.sentence, not number, observed, samples, promise.number, checked, number)
+
+
+_DROPPED = """SELECT 0 AS fingerprint, count_if(goes) AS dropped, count_if(NOT goes AND records > 0) AS staying,
+    coalesce(sum(records) FILTER (goes), 0)::BIGINT AS records_in
+    FROM plans LEFT JOIN segments USING (plan) GROUP BY plan ORDER BY plan"""
+"""The figures of each plan of lane `retain`."""
 
 
 _FIGURES = {
@@ -141,14 +136,12 @@ _FIGURES = {
 """Figures that are always counted, as SQL over a row of `groups`."""
 
 
-def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
-    """The figures of each plan, and the sums of the fingerprints written."""
+def _figures(duck: Duck, *, copies: bool, compares: bool) -> Iterator[dict[str, int]]:
+    """The figures of each plan, in the order of the cases, and as a figure the sum of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
     counted = f"SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan"
     if not compares:
         counted = f"SELECT NULL::INTEGER AS of_groups, {', '.join(f'0 AS {name}' for name in _FIGURES)}"
-    figures: dict[int, dict[str, int]] = {}
-    fingerprints: dict[int, int] = {}
     rows = duck.dicts(
         f"""SELECT plan, coalesce(read_sums.records, 0) AS n_read,
             coalesce(end_in, 0) AS end_in, coalesce(written.records, 0) AS records_out,
@@ -163,7 +156,7 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
             sum(fingerprint) AS fingerprint FROM written_sums GROUP BY plan) AS written USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
-        LEFT JOIN ({counted}) AS g ON plan = of_groups"""
+        LEFT JOIN ({counted}) AS g ON plan = of_groups ORDER BY plan"""
     )
     for row in rows:
         counts = {name: int(row[name] or 0) for name in _FIGURES}
@@ -171,8 +164,7 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
         keyed, keys = counts.pop("settled_keyed"), counts.pop("settled_keys")
         others = 0 if copies else int(row["all_keys"]) - keys
         older = 0 if copies else int(row["all_keyed"]) - keyed - others
-        repeated = row["repeated"]
-        figures[row["plan"]] = {
+        yield {
             **counts,
             "erased": row["erased"],
             "records_in": row["n_read"] + row["erased"] + counts["restored"],
@@ -185,27 +177,71 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> tuple[dict[int, dic
             "files": row["files"],
             "deleted": int(row["deleted"]),
             # Lanes that copy keep records that landed twice.
-            "repeated": 0 if copies else repeated,
+            "repeated": 0 if copies else row["repeated"],
+            "fingerprint": int(row["fingerprint"]),
         }
-        fingerprints[row["plan"]] = int(row["fingerprint"])
-    return figures, fingerprints
 
 
-def _broken(duck: Duck, rules: Iterable[Rule]) -> dict[tuple[int, str], int]:
-    """Number of violations by plan and rule."""
-    counts: dict[tuple[int, str], int] = {}
-    for view, own in _by_view(rules).items():
-        sums = ", ".join(f"sum({weight(rule)}) AS {rule.name}" for rule in own)
-        for row in duck.dicts(f"SELECT plan, {sums} FROM {view} GROUP BY plan"):
-            for rule in own:
-                if row[rule.name]:
-                    counts[row["plan"], rule.name] = int(row[rule.name])
-    return counts
-
-
-def _by_view(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    by_view: dict[str, list[Rule]] = {}
+def _broken(duck: Duck, rules: Iterable[Rule], plans: int) -> list[dict[Rule, int]]:
+    """The rules that each plan has broken, with the number of violations."""
+    by_view: dict[str, list[Rule]] = defaultdict(list)
     for rule in rules:
-        if rule.view is not None:
-            by_view.setdefault(rule.view, []).append(rule)
-    return by_view
+        if rule.view:
+            by_view[rule.view].append(rule)
+    broken: list[dict[Rule, int]] = [{} for _ in range(plans)]
+    for view, some in by_view.items():
+        sums = ", ".join(f"sum({_weight(rule)})" for rule in some)
+        for plan, *numbers in duck.rows(f"SELECT plan, {sums} FROM {view} GROUP BY plan"):
+            broken[plan] |= {rule: int(number) for rule, number in zip(some, numbers, strict=True) if number}
+    return broken
+
+
+_PLACE = {"groups": "coalesce(in_max, out_max)", "files": "NULL::BIGINT"}
+"""Offset that a sample shows, as SQL, for views without an offset column."""
+
+
+def _samples(
+    duck: Duck, layout: Layout, broken: Sequence[Mapping[Rule, int]], shown: Shown
+) -> list[dict[Rule, list[Sample]]]:
+    """For each plan, up to SAMPLES_PER_RULE samples of each broken rule, lowest offsets first."""
+    samples: list[dict[Rule, list[Sample]]] = [defaultdict(list) for _ in broken]
+    uuids = tuple(name in layout.reading.uuids for name in layout.reading.key)
+    for rule in dict.fromkeys(rule for rules in broken for rule in rules if rule.view and shown != "none"):
+        offset, key = _PLACE.get(rule.view, '"offset"'), "NULL" if rule.view == "files" else "key"
+        rows = duck.table(
+            f"""SELECT *, {offset} AS at_offset, {key} AS of_key FROM {rule.view} WHERE {_weight(rule)} > 0
+            QUALIFY row_number() OVER (PARTITION BY plan ORDER BY at_offset, of_key) <= {SAMPLES_PER_RULE}
+            ORDER BY at_offset, of_key"""
+        )
+        for row in rows.to_pylist():
+            found = rule.found.format_map(row | _told(row, layout.cases[row["plan"]].claim, rule.view))
+            sample = Sample(row["at_offset"], shown_key(row["of_key"], shown, uuids), found)
+            samples[row["plan"]][rule].append(sample)
+    return samples
+
+
+def _told(row: Mapping[str, Any], claim: Claim, view: str) -> dict[str, Any]:
+    """The values that a rule's templates can use besides the columns of a row."""
+    if view == "segments":
+        since, limits = row["since_ms"], (row["retention_ms"], row["retention_bytes"])
+        age = "of unknown age" if since is None else f"from {moment(since)}"
+        return {"age": age, "limits": "retention.ms = {}, retention.bytes = {} (-1: none)".format(*limits)}
+    if view != "groups":
+        return {"log": claim.log, "level_out": claim.level_out}
+    written = row["n_out"]
+    return {
+        "level_out": claim.level_out,
+        "there": f"{written:,} there, offsets {row['out_min']} to {row['out_max']}" if written else "not there",
+        "stamp_in": _stamp(row["in_horizon"]),
+        "stamp_out": _stamp(row["out_horizon"]),
+        "stamp_expected": _stamp(row["expected_horizon"]),
+    }
+
+
+def _stamp(micros: int | None) -> str:
+    return "no delete horizon" if micros is None else moment(micros // 1000)
+
+
+def _weight(rule: Rule) -> str:
+    """SQL over a row of the rule's view: the number of violations. NULL counts as one, because nobody knows."""
+    return f"coalesce(({rule.broken})::BIGINT, 1)"

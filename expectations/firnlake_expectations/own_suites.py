@@ -13,9 +13,9 @@ import pandas as pd
 from great_expectations import ExpectationSuite
 from great_expectations.expectations.registry import list_registered_expectation_implementations
 
+from firnlake_expectations.case import Finding, Sample
 from firnlake_expectations.checkpoint import ONE_AT_A_TIME, context_of, function_named
-from firnlake_expectations.claim import Finding, Sample
-from firnlake_expectations.findings import SAMPLES_PER_RULE
+from firnlake_expectations.judge import SAMPLES_PER_RULE
 from firnlake_expectations.wording import count, file_name
 
 if TYPE_CHECKING:

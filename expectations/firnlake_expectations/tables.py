@@ -12,30 +12,28 @@ composite key, the length of each column in 8 bytes precedes its bytes. The dige
 
 from __future__ import annotations
 
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import repeat
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from firnlake_expectations.case import AFTER, BEFORE, CONVERT, ERASE, IN_PLACE, SIDES
 from firnlake_expectations.fingerprint import hashed, plain_columns, plain_type
 from firnlake_expectations.visible import loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
-    from firnlake_expectations.claim import Claim, JudgedColumns
+    from firnlake_expectations.case import Case, JudgedColumns, Part
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.visible import Listed, Visible
+    from firnlake_expectations.visible import Visible
 
-
-BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
-"""The sides: records read and replaced, records written, and records read that stay in place. Each side has a table;
-the table `strangers` has the records of all sides that do not belong to the topic partition of their plan."""
-
+STRANGERS: Final = "strangers"
+"""The table of the records of all sides that do not belong to the topic partition of their plan."""
 _KINDS = {
     "plan": "INTEGER",
     "offset": "BIGINT",
@@ -54,81 +52,8 @@ _PREFIX: Final = "firn_"
 """Prefix of the columns of records that are about to be narrowed, which keeps them apart from words of SQL."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of one side that can be read separately and repeatedly: a data file, or a table in memory.
-
-    read        returns the records, with the columns asked for or all of them
-    plan        index of the claim of the plan that has read or written it
-    name        its name in reports
-    records     number of records according to the manifest; None: unknown
-    tombstones  False if it is known to have no tombstones
-    listed      its entry before the plan, or on side AFTER the entry after it, if row-level deletes may apply to it
-    """
-
-    side: str
-    read: Callable[[Sequence[str] | None], Iterable[pa.RecordBatch | pa.Table]]
-    plan: int = 0
-    name: str = ""
-    records: int | None = None
-    tombstones: bool = True
-    listed: Listed | None = None
-
-    @property
-    def has_deletes(self) -> bool:
-        """True when a row-level delete may apply to it."""
-        return self.listed is not None and bool(self.listed.deletes)
-
-
-class Retained(NamedTuple):
-    """A segment with records of the topic partition of a plan, or a file that may hold some.
-
-    name             its name in reports
-    first, last      its offsets, both inclusive
-    records, bytes   their number, and the size of the file; 0 if nobody knows how many are of the topic partition
-    since_ms         the time from which its age counts, epoch milliseconds; None: unknown
-    goes             True when the plan drops it
-    retention_ms, retention_bytes   the limits of the topic; -1: none
-    """
-
-    name: str
-    first: int
-    last: int
-    records: int
-    bytes: int
-    since_ms: int | None
-    goes: bool
-    retention_ms: int = -1
-    retention_bytes: int = -1
-
-
 _BLOCK: Final = 64
 """Bytes of a block of SHA-256, to which HMAC pads its secret."""
-
-
-@dataclass(frozen=True)
-class Requested:
-    """The requests that plans serve: index of the claim, digest of the key, and the offset below which it is erased."""
-
-    secret: bytes = field(repr=False)
-    rows: tuple[tuple[int, bytes, int], ...] = field(repr=False)
-
-    def make(self, duck: Duck) -> None:
-        """Create the table of requests."""
-        duck.run("CREATE TABLE requests (plan INTEGER, digest BLOB, below BIGINT)")
-        duck.insert("requests", self.rows)
-
-    def digest(self, key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
-        """SQL for the digest of a key; `key` is the SQL of a key in the form that the judge's tables hold."""
-        inner, outer = (_literal(bytes(byte ^ pad for byte in self.secret.ljust(_BLOCK, b"\0"))) for pad in (54, 92))
-        return f"unhex(sha256({outer} || unhex(sha256({inner} || {key_bytes(key, schema, reading)}))))"
-
-    def only_named(self, query: str, schema: pa.Schema, reading: JudgedColumns, *, control: bool) -> str:
-        """SQL for the records of `query` that a request names; `control` tells if `query` has that column."""
-        user = "key IS NOT NULL" + (" AND NOT control" if control else "")
-        return f"""SELECT * FROM ({query}) AS stays SEMI JOIN requests ON requests.plan = stays.plan
-            AND stays."offset" < requests.below AND requests.digest = {self.digest("stays.key", schema, reading)}
-            WHERE {user} AND "offset" < (SELECT max(below) FROM requests)"""
 
 
 def key_bytes(key: str, schema: pa.Schema, reading: JudgedColumns) -> str:
@@ -163,26 +88,34 @@ def _little_endian(number: str, width: int) -> str:
     return f"unhex(array_to_string(list_reverse(regexp_extract_all({digits}, '..')), ''))"
 
 
-def _literal(value: bytes) -> str:
-    return f"unhex('{value.hex()}')"
-
-
 @dataclass(frozen=True)
 class Layout:
-    """The layout of the tables: it turns records into rows.
+    """The layout of the tables: it turns records of `cases` into rows; the number of a plan is the place of its case.
 
-    closely     True if values of both sides are read; otherwise a fingerprint vouches for the values on the read side
-    requested   lane `erase`: the requests; only records that these name are held of the segments that stay in place
-    same_files  lane `convert`: both sides are the same files, so they are never read with values
-    segments    lane `retain`: the segments of each plan's topic partition; no record is read
+    The cases share table, lane and output level. `closely` is True if values of both sides are read; otherwise a
+    fingerprint vouches for the values on the read side.
     """
 
     schema: pa.Schema
     reading: JudgedColumns
+    cases: Sequence[Case]
     closely: bool
-    requested: Requested | None = None
-    same_files: bool = False
-    segments: Sequence[Sequence[Retained]] = ()
+
+    @property
+    def lane(self) -> str:
+        """The lane of all cases."""
+        return self.cases[0].claim.lane
+
+    @property
+    def same_files(self) -> bool:
+        """True when both sides are the same files (lane `convert`), so that they are never read with values."""
+        return self.lane == CONVERT
+
+    @property
+    def erases(self) -> bool:
+        """True when the plans serve requests to erase keys (lane `erase`). Of the segments that stay in place, only
+        records that a request names are then held."""
+        return self.lane == ERASE
 
     @property
     def reads_values(self) -> bool:
@@ -194,37 +127,38 @@ class Layout:
         """True when the table has transaction columns."""
         return bool(self.reading.of_transactions(self.schema.names))
 
-    def columns(self, side: str) -> tuple[str, ...]:
-        """The columns of the table of `side`, except the key, which comes last."""
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The columns of `table`, except the key, which comes last."""
+        if table == STRANGERS:
+            return ("plan", "offset")
         both = _OF_VALUES if self.reads_values else ()
         written = () if self.same_files else _OF_VALUES
-        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",)}[side]
-        return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.reading.of_transactions(self.schema.names) else ()))
+        of_values = {AFTER: written, BEFORE: both, IN_PLACE: ("tombstone",)}[table]
+        return (*_ALWAYS, *of_values, *(_OF_TRANSACTIONS if self.transactions else ()))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`."""
         if not self.same_files and (part.side == AFTER or (part.side == BEFORE and self.closely)):
             return tuple(self.schema.names)
-        judges_tombstones = part.side == IN_PLACE and part.tombstones and self.requested is None
+        judges_tombstones = part.side == IN_PLACE and part.tombstones and not self.erases
         told_by = self.reading.told_by if judges_tombstones else ()
         return tuple(dict.fromkeys((*self.reading.narrow(self.schema.names), *told_by)))
 
     def make(self, duck: Duck) -> None:
-        """Create the empty tables."""
+        """Create the tables, without records."""
         key = plain_columns(self.schema.empty_table(), self.reading.key)
         with duck.seeing(keys=key):
-            for side in SIDES:
-                columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
-                duck.run(f"CREATE TABLE {side} AS SELECT {columns}, {self._key(key.column_names)} AS key FROM keys")
-            duck.run(f'CREATE TABLE strangers AS SELECT plan, "offset", key FROM {AFTER}')
-        if self.requested:
-            self.requested.make(duck)
+            for table in (*SIDES, STRANGERS):
+                columns = ", ".join(f'NULL::{_KINDS[name]} AS "{name}"' for name in self.columns(table))
+                duck.run(f"CREATE TABLE {table} AS SELECT {columns}, {_key(key.column_names)} AS key FROM keys")
+        duck.run("CREATE TABLE requests (plan INTEGER, digest BLOB, below BIGINT)")
+        duck.insert("requests", ((plan, *one) for plan, case in enumerate(self.cases) for one in case.digests))
         duck.run("CREATE TABLE files (plan INTEGER, name VARCHAR, told BIGINT, found BIGINT)")
-        duck.run("CREATE TABLE hidden (plan INTEGER, name VARCHAR, records BIGINT)")
+        duck.run("CREATE TABLE hidden (plan INTEGER, records BIGINT)")
 
-    def narrowed(self, taken: pa.Table, plans: pa.ChunkedArray, side: str) -> tuple[dict[str, pa.Table], str]:
-        """Tables to register, and the query over them that narrows the records `taken` from `side`. `plans` has the
-        plan of each record.
+    def narrowed(self, taken: pa.Table, plans: pa.ChunkedArray, table: str) -> tuple[pa.Table, str]:
+        """A table to register as `taken`, and the query over it that narrows the records `taken` to rows of `table`.
+        `plans` has the plan of each record.
 
         The query sees no name of a column of the records, so these may have any name.
         """
@@ -232,7 +166,7 @@ class Layout:
         kept = [name for name in reading.kept(self.schema.names) if name in names]
         plain = plain_columns(taken, kept, _PREFIX)
         places = dict(zip(kept, plain.column_names, strict=True))
-        tables = {
+        columns = {
             f"{_PREFIX}plan": plans,
             f"{_PREFIX}level": taken.column(reading.level),
             f"{_PREFIX}horizon": _micros(taken.column(reading.delete_horizon)),
@@ -251,17 +185,32 @@ class Layout:
         }
         if reading.tombstone and all(name in names for name in reading.told_by):
             sql["tombstone"] = f"coalesce({reading.tombstone}, false)"
-            tables |= {f"told_{place}": taken.column(name) for place, name in enumerate(reading.told_by)}
-        columns = ", ".join(f'({sql[name]})::{_KINDS[name]} AS "{name}"' for name in self.columns(side))
-        key = self._key([places[name] for name in reading.key])
-        return {"taken": pa.table(tables)}, f"SELECT {columns}, {key} AS key FROM taken"
+            columns |= {f"told_{place}": taken.column(name) for place, name in enumerate(reading.told_by)}
+        rows = ", ".join(f'({sql[name]})::{_KINDS[name]} AS "{name}"' for name in self.columns(table))
+        query = f"SELECT {rows}, {_key([places[name] for name in reading.key])} AS key FROM taken"
+        if self.erases and table == IN_PLACE:
+            query = self._only_requested(query)
+        return pa.table(columns), query
 
-    def _key(self, parts: Sequence[str]) -> str:
-        if len(parts) == 1:
-            return parts[0]
-        complete = " AND ".join(f"{part} IS NOT NULL" for part in parts)
-        whole = ", ".join(f"k{number} := {part}" for number, part in enumerate(parts))
-        return f"CASE WHEN {complete} THEN struct_pack({whole}) END"
+    def _only_requested(self, query: str) -> str:
+        user = "key IS NOT NULL" + (" AND NOT control" if self.transactions else "")
+        return f"""SELECT * FROM ({query}) AS stays SEMI JOIN requests ON requests.plan = stays.plan
+            AND stays."offset" < requests.below AND requests.digest = {self.digest("stays.key")}
+            WHERE {user} AND "offset" < (SELECT max(below) FROM requests)"""
+
+    def digest(self, key: str) -> str:
+        """SQL for the digest of a requested key; `key` is the SQL of a key in the form that the tables hold."""
+        secret = (self.cases[0].secret or b"").ljust(_BLOCK, b"\0")
+        inner, outer = (f"unhex('{bytes(byte ^ pad for byte in secret).hex()}')" for pad in (54, 92))
+        return f"unhex(sha256({outer} || unhex(sha256({inner} || {key_bytes(key, self.schema, self.reading)}))))"
+
+
+def _key(parts: Sequence[str]) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    complete = " AND ".join(f"{part} IS NOT NULL" for part in parts)
+    whole = ", ".join(f"k{number} := {part}" for number, part in enumerate(parts))
+    return f"CASE WHEN {complete} THEN struct_pack({whole}) END"
 
 
 def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -274,115 +223,86 @@ BYTES: Final = 32 << 20
 """Bytes narrowed at a time: fewer cost more calls, more cost memory."""
 
 
+def fill(duck: Duck, layout: Layout) -> None:
+    """Create the tables, and read all parts of the cases into them in as many threads as `duck` may have.
+
+    Raises any error of reading.
+    """
+    layout.make(duck)
+    every = [(plan, part) for plan, case in enumerate(layout.cases) for part in case.parts]
+    visible = loaded(duck, [(part.name, part.listed) for _, part in every])
+    waiting: SimpleQueue[tuple[int, Part] | None] = SimpleQueue()
+    for one in (*every, *[None] * duck.threads):
+        waiting.put(one)
+    fillers = [Filler(duck.beside(), layout, visible) for _ in range(duck.threads)]
+    with ThreadPoolExecutor(duck.threads) as pool:
+        for finished in [pool.submit(one.take, waiting) for one in fillers]:
+            finished.result()
+
+
 class Filler:
-    """Reader of parts into the tables; each thread has its own connection."""
+    """The work of a thread, which has its own connection. Records are buffered, because parts may be small and many."""
 
-    def __init__(self, duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-        self._duck, self._layout, self._claims = duck, layout, claims
-        self._visible: Visible | None = None
+    def __init__(self, duck: Duck, layout: Layout, visible: Visible | None) -> None:
+        self._duck, self._layout, self._visible = duck, layout, visible
+        self._held: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = defaultdict(list)
+        """Records and their plans, by the table that they go to and their columns."""
+        self._rows = self._bytes = 0
 
-    def fill(self, parts: Iterable[Part], threads: int) -> None:
-        """Read all `parts`. Raises any error of reading."""
-        waiting: SimpleQueue[Part] = SimpleQueue()
-        every = list(parts)
-        for part in every:
-            waiting.put(part)
-        self._visible = loaded(self._duck, [(part.name, part.listed) for part in every])
-        if threads == 1:
-            self._work(waiting, self._duck)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            for done in pool.map(self._work, repeat(waiting, threads), [self._duck.beside() for _ in range(threads)]):
-                assert done is None
-
-    def _work(self, waiting: SimpleQueue[Part], duck: Duck) -> None:
-        held = {side: LoadedRecords(duck, self._layout, side) for side in SIDES}
-        counted: list[tuple[Part, int]] = []
-        while True:
-            try:
-                part = waiting.get_nowait()
-            except Empty:
-                break
+    def take(self, waiting: SimpleQueue[tuple[int, Part] | None]) -> None:
+        """Read the parts `waiting`, each with its plan, until None comes."""
+        counted: list[tuple[int, str, int, int]] = []
+        for plan, part in iter(waiting.get, None):
             read = 0
             for records in part.read(self._wanted(part)):
                 table = records if isinstance(records, pa.Table) else pa.Table.from_batches([records])
-                self._take(self._seen(table, part, read, duck), part, held[part.side])
+                self._add(self._seen(table, plan, part, read), plan, part.side)
                 read += table.num_rows
             if part.records is not None:
-                counted.append((part, read))
-        for one in held.values():
-            one.flush()
-        duck.insert("files", ((part.plan, part.name, part.records, read) for part, read in counted))
+                counted.append((plan, part.name, part.records, read))
+        self._flush()
+        self._duck.insert("files", counted)
 
     def _wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`, those that equality deletes compare included."""
         compared = self._visible.columns if self._visible and part.has_deletes else ()
         return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
 
-    def _seen(self, table: pa.Table, part: Part, first: int, duck: Duck) -> pa.Table:
+    def _seen(self, table: pa.Table, plan: int, part: Part, first: int) -> pa.Table:
         """Those of the records in `table` that readers see. The records begin at place `first` of `part`."""
         wanted = list(self._layout.wanted(part))
         if self._visible is None or part.listed is None or not part.has_deletes or not table.num_rows:
             return table.select(wanted)
-        seen = self._visible.of(duck, part.name, part.listed, table, first)
+        seen = self._visible.of(self._duck, part.name, part.listed, table, first)
         hidden = table.num_rows - (pc.sum(seen).as_py() or 0)
         if part.side == BEFORE and hidden:
-            duck.insert("hidden", [(part.plan, part.name, hidden)])
+            self._duck.insert("hidden", [(plan, hidden)])
         return table.filter(seen).select(wanted)
 
-    def _take(self, table: pa.Table, part: Part, held: LoadedRecords) -> None:
-        if not table.num_rows:
-            return
-        reading, claim = self._layout.reading, self._claims[part.plan]
+    def _add(self, table: pa.Table, plan: int, side: str) -> None:
+        reading, claim = self._layout.reading, self._layout.cases[plan].claim
         ours = table.column(reading.offset).is_valid()
         for column, name in ((reading.topic, claim.topic), (reading.partition, claim.partition)):
             if column:
                 ours = pc.and_(ours, pc.fill_null(pc.equal(table.column(column), name), fill_value=False))
-        if pc.all(ours).as_py():
-            held.add(table, part.plan)
-            return
-        held.add(table.filter(ours), part.plan)
-        held.strange(table.filter(pc.invert(ours)), part.plan)
-
-
-class LoadedRecords:
-    """A buffer for records of one side, narrowed together because parts may be small and many."""
-
-    def __init__(self, duck: Duck, layout: Layout, side: str) -> None:
-        self._duck, self._layout, self._side = duck, layout, side
-        self._tables: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = {}
-        self._rows = self._bytes = 0
-
-    def add(self, table: pa.Table, plan: int) -> None:
-        """Add the records of `table`, which the plan has read or written."""
-        # `plain_columns` unifies, table by table, types that differ only by the writer's choice.
-        self._tables.setdefault(tuple(table.column_names), []).append((table, _repeated(plan, table)))
+        parted = [(side, table)]
+        if not pc.all(ours).as_py():
+            parted = [(side, table.filter(ours)), (STRANGERS, table.filter(pc.invert(ours)))]
+        for into, some in parted:
+            if some.num_rows:
+                plans = pa.repeat(pa.scalar(plan, pa.int32()), some.num_rows)
+                self._held[into, *some.column_names].append((some, plans))
         self._rows += table.num_rows
         self._bytes += table.nbytes
         if self._rows >= ROWS or self._bytes >= BYTES:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Narrow the buffered records."""
-        for held in self._tables.values():
+        for (into, *_), held in self._held.items():
             tables, plans = zip(*held, strict=True)
-            self._insert(pa.concat_tables(tables), pa.chunked_array(plans), self._side, "*")
-        self._tables.clear()
+            taken, query = self._layout.narrowed(pa.concat_tables(tables), pa.chunked_array(plans), into)
+            with self._duck.seeing(taken=taken):
+                self._duck.run(f"INSERT INTO {into} {query}")
+        self._held.clear()
         self._rows = self._bytes = 0
-
-    def strange(self, table: pa.Table, plan: int) -> None:
-        """Add records that do not belong to the topic partition of the plan."""
-        self._insert(table, pa.chunked_array([_repeated(plan, table)]), "strangers", 'plan, "offset", key')
-
-    def _insert(self, taken: pa.Table, plans: pa.ChunkedArray, into: str, columns: str) -> None:
-        seen, query = self._layout.narrowed(taken, plans, self._side)
-        requested = self._layout.requested
-        if requested and into == IN_PLACE:
-            schema, reading = self._layout.schema, self._layout.reading
-            query = requested.only_named(query, schema, reading, control="control" in self._layout.columns(IN_PLACE))
-        with self._duck.seeing(**seen):
-            self._duck.run(f"INSERT INTO {into} SELECT {columns} FROM ({query})")
-
-
-def _repeated(plan: int, table: pa.Table) -> pa.Array:
-    return pa.repeat(pa.scalar(plan, pa.int32()), table.num_rows)

@@ -30,16 +30,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from firnlake_expectations.claim import BURIED, QUARANTINED, RUN, TAIL
-from firnlake_expectations.promises.promise import COPIES
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE
+from firnlake_expectations.case import AFTER, BEFORE, BURIED, COPIES, IN_PLACE, QUARANTINED, RUN, TAIL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from firnlake_expectations.claim import Claim
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.tables import Layout, Requested, Retained
+    from firnlake_expectations.tables import Layout
 
 
 _HASHED_KEY = "hash(1, key)"
@@ -49,16 +44,16 @@ _SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
 """One of 4096 slices of the keys, as SQL."""
 
 
-def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool) -> bool:
+def derive(duck: Duck, layout: Layout, *, settle: bool) -> bool:
     """Create the views, and the tables that are costly to compute, over the filled tables. False if there is no table
     `groups`, because no record has to be compared by itself.
 
-    The claims have the same lane and output level. If `settle`, a plan whose sums agree is not compared record by
-    record.
+    If `settle`, a plan whose sums agree is not compared record by record.
     """
-    copies = claims[0].lane in COPIES
-    start(duck, layout, claims)
+    copies = layout.lane in COPIES
+    _plans(duck, layout)
     statements = [
+        *_sides(layout),
         *_sums(copies, layout),
         *_offsets(copies, layout.reads_values),
         _unsettled(copies, layout, settle=settle),
@@ -72,16 +67,15 @@ def derive(duck: Duck, layout: Layout, claims: Sequence[Claim], *, settle: bool)
     # Usually there is no such record, and looking for nothing in no groups would take a tenth of the judge's time.
     compares = bool(duck.rows("SELECT 1 FROM looked_at LIMIT 1"))
     if compares:
-        duck.run(_groups(copies, keeps_levels=layout.requested is not None))
-        if layout.requested:
+        duck.run(_groups(copies, keeps_levels=layout.erases))
+        if layout.erases:
             duck.run(_LEVELS)
     duck.run("DROP TABLE looked_at")
     return compares
 
 
-def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
-    """Create the tables `plans` and `markers`, and the views `before` and `after`; lane `erase`: `before` without the
-    records that are to be erased."""
+def _plans(duck: Duck, layout: Layout) -> None:
+    """Create the tables `plans` and `markers`."""
     # Times are epoch microseconds. `stamp` is the delete horizon of a tombstone that this cleaning is the first to find
     # clean (C8), `told` whether the claim has transactions.
     duck.run(
@@ -89,6 +83,7 @@ def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
             kept_from BIGINT, told BOOLEAN, level_out INTEGER)"""
     )
     duck.run('CREATE TABLE markers (plan INTEGER, producer BIGINT, "offset" BIGINT, commit BOOLEAN)')
+    claims = [case.claim for case in layout.cases]
     duck.insert(
         "plans",
         (
@@ -106,11 +101,17 @@ def start(duck: Duck, layout: Layout, claims: Sequence[Claim]) -> None:
         ),
     )
     duck.insert("markers", ((number, *marker) for number, one in enumerate(claims) for marker in one.markers))
-    duck.run(_side("come" if layout.requested else "before", BEFORE, layout))
-    duck.run(_side("after", AFTER, layout))
-    duck.run("CREATE TABLE erased (plan INTEGER, records BIGINT)")
-    if layout.requested:
-        _take_out_erased(duck, layout, layout.requested)
+
+
+def _sides(layout: Layout) -> list[str]:
+    """`before` and `after`, the records read and written; lane `erase`: `before` without the records that are to be
+    erased, and `erased`, their number."""
+    return [
+        _side("come" if layout.erases else "before", BEFORE, layout),
+        _side("after", AFTER, layout),
+        "CREATE TABLE erased (plan INTEGER, records BIGINT)",
+        *(_without_erased(layout) if layout.erases else ()),
+    ]
 
 
 def _side(name: str, table: str, layout: Layout) -> str:
@@ -134,7 +135,7 @@ def _side(name: str, table: str, layout: Layout) -> str:
 def _sums(copies: bool, layout: Layout) -> list[str]:
     """The sums of each plan, `read_sums`, and those of each slice of its keys, `written_sums` and `newest`."""
     # The delete horizon is part of a copy's identity, too, and so is the level where it is kept.
-    copy = "hash(hash(mark, horizon, level))" if layout.requested else "hash(hash(mark, horizon))"
+    copy = "hash(hash(mark, horizon, level))" if layout.erases else "hash(hash(mark, horizon))"
     # Keys are grouped by their hash, because DuckDB groups many more rows of one small size in the same memory. If two
     # keys have the same hash, their slice is not settled: more keys are written than counted here.
     of_newest = 'arg_max(mark, "offset")' if layout.reads_values else 'hash(hash(hashed, max("offset")))'
@@ -165,7 +166,7 @@ def _sums(copies: bool, layout: Layout) -> list[str]:
 
 def _unsettled(copies: bool, layout: Layout, *, settle: bool) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
-    elsewhere = "" if layout.same_files or layout.requested else "OR elsewhere > 0"
+    elsewhere = "" if layout.same_files or layout.erases else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan, slice
         FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)
@@ -209,7 +210,16 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
 
     A tombstone removed earlier (read at level BURIED) counts only if it is newer than every record read of its key, and
     there is one: it has `risen`, and is the newest record of the key. The columns `in_...` describe the newest. Lanes
-    that copy copy removed tombstones, too.
+    that copy copy removed tombstones, too. Other columns tell what must become of the newest record:
+
+    was_read, n_more    records of the key were read; copies are written in excess of the expected one
+    stays       the newest record of the key is in the topic
+    may_go      it is a tombstone that this commit may remove: an earlier commit stamped it, its horizon has passed, it
+                is clean again now, and it is not the log end (C9)
+    is_marker, marker_may_go    a control record was read, and this commit may remove it: by the rules of a tombstone,
+                and only if no record of its transaction is read (C10)
+    expected_horizon    the delete horizon, epoch microseconds, that the record kept for a key, or a control record,
+                must carry: that of a tombstone or marker that stays (C8 to C10)
     """
     records, buried = ("true", "false") if copies else (f"level != {BURIED}", f"level = {BURIED}")
     read, written = f"(side = 0 AND {records})", f"(side = 1 AND {records})"
@@ -280,8 +290,8 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
         FROM records GROUP BY plan, role, of_key, slot, of_mark
     )
     SELECT plan, role, coalesce(key, any_key) AS key, settled, n_in, n_out, in_min, out_max, out_min, out_mark,
-        out_horizon, n_buried, buried_mark, n_level, a_level, ended, n_undecided,
-        n_transaction, end_in, end_out, levels_in, levels_out, now, stamp, clean_below, log_end, kept_from, told,
+        out_horizon, n_buried, buried_mark, n_level, a_level, n_undecided,
+        n_transaction, end_in, end_out, levels_in, levels_out, log_end, told,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
         -- Where values were not read, what was written at its offset tells it.
@@ -289,7 +299,23 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
             coalesce(read_tombstone, CASE WHEN there_max = read_max THEN there_tombstone END, false)
         END AS in_tombstone,
         CASE WHEN risen THEN before_mark ELSE read_mark END AS in_mark,
-        CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon
+        CASE WHEN NOT risen AND stamped_max = read_max THEN stamped_horizon END AS in_horizon,
+        greatest(n_out - least(n_in, 1), 0) AS n_more,
+        role = 'key' AND n_in > 0 AS was_read,
+        was_read AND out_max IS NOT DISTINCT FROM in_max AS stays,
+        -- No segment outside the inputs can hold an older offset (C7).
+        clean_below IS NULL OR in_max < clean_below AS is_clean,
+        -- The newest record must outlive, in a commit, the records that it supersedes (C2).
+        in_min = in_max AS alone,
+        in_horizon IS NOT NULL AND in_horizon <= now AND is_clean AND in_max < kept_from AS past_horizon,
+        was_read AND in_tombstone AND past_horizon AND alone AS may_go,
+        role = 'control' AND n_in > 0 AS is_marker,
+        is_marker AND ended AND past_horizon AS marker_may_go,
+        CASE WHEN CASE WHEN role = 'control' THEN ended ELSE in_tombstone END THEN
+            CASE WHEN in_horizon IS NOT NULL AND alone THEN in_horizon
+            -- If the retention is unknown, any new delete horizon is accepted, but its absence is not.
+            WHEN is_clean THEN coalesce(stamp, out_horizon, 0) END
+        END AS expected_horizon
     FROM counted JOIN plans USING (plan)"""
 
 
@@ -369,19 +395,18 @@ _LAST = f'(level != {BURIED} AND "offset" = log_end)'
 """True for the log end, which stays (C4)."""
 
 
-def _take_out_erased(duck: Duck, layout: Layout, requested: Requested) -> None:
-    """Create `before`, the records of `come` that must be written; `erased`, the number of the others; and `remaining`,
-    requested records that are still there."""
-    schema = layout.schema
+def _without_erased(layout: Layout) -> list[str]:
+    """`before`, the records of `come` that must be written; the number of the others; and `remaining`, requested
+    records that are still there."""
     control = "control" if layout.transactions else "false AS control"
     every = " UNION ALL ".join(
         f"SELECT plan, key, {control if name == IN_PLACE else 'control'} FROM {name}"
         for name in ("come", "after", IN_PLACE)
     )
-    for statement in (
+    return [
         f"""CREATE TABLE named AS SELECT plan, key, max(below) AS below FROM (
             SELECT DISTINCT plan, key FROM ({every}) WHERE key IS NOT NULL AND NOT control
-        ) AS keys JOIN requests USING (plan) WHERE digest = {requested.digest("key", schema, layout.reading)}
+        ) AS keys JOIN requests USING (plan) WHERE digest = {layout.digest("key")}
         GROUP BY plan, key""",
         f"""CREATE VIEW before AS SELECT come.* FROM come JOIN plans USING (plan) LEFT JOIN named USING (plan, key)
             WHERE NOT coalesce({_MEANT}, false) OR {_LAST}""",
@@ -391,8 +416,7 @@ def _take_out_erased(duck: Duck, layout: Layout, requested: Requested) -> None:
             SELECT plan, "offset", key, level, control, 'written' AS lies FROM after
             UNION ALL SELECT plan, "offset", key, level, {control}, 'in a segment left in place' FROM {IN_PLACE}
         ) JOIN plans USING (plan) JOIN named USING (plan, key) WHERE {_MEANT} AND NOT {_LAST}""",
-    ):
-        duck.run(statement)
+    ]
 
 
 _LEVELS = f"""CREATE VIEW levels AS SELECT * FROM (
@@ -402,13 +426,13 @@ _LEVELS = f"""CREATE VIEW levels AS SELECT * FROM (
 """Records whose level has changed."""
 
 
-def derive_retention(duck: Duck, segments: Iterable[Iterable[Retained]]) -> dict[int, dict[str, int]]:
-    """Create the table that the promises of lane `retain` query, from the segments of each plan in offset order, and
-    `plans`; returns the figures of each plan."""
+def derive_retention(duck: Duck, layout: Layout) -> None:
+    """Create the table `segments` that the promises of lane `retain` query, and `plans`."""
+    _plans(duck, layout)
     rows = [
         {"plan": plan, "number": number, **one._asdict()}
-        for plan, every in enumerate(segments)
-        for number, one in enumerate(every)
+        for plan, case in enumerate(layout.cases)
+        for number, one in enumerate(case.segments)
     ]
     with duck.seeing(told=pa.Table.from_pylist(rows)):
         duck.run(
@@ -420,9 +444,3 @@ def derive_retention(duck: Duck, segments: Iterable[Iterable[Retained]]) -> dict
                 retention_bytes >= 0 AND later_bytes >= retention_bytes AS is_beyond
             FROM told JOIN plans USING (plan)"""
         )
-    counted = duck.dicts(
-        """SELECT plan, count_if(goes) AS dropped, count_if(NOT goes AND records > 0) AS staying,
-            coalesce(sum(records) FILTER (goes), 0)::BIGINT AS records_in
-        FROM plans LEFT JOIN segments USING (plan) GROUP BY plan"""
-    )
-    return {row.pop("plan"): row for row in counted}

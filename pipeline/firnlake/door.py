@@ -37,7 +37,7 @@ from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import TopicPartition
 from firnlake.validate.basis import Committed
 from firnlake.validate.validate import judge
-from firnlake_expectations.claim import Verdict
+from firnlake_expectations.case import Verdict
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.support.pages import Page, text_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from firnlake_expectations.claim import Verdict
+    from firnlake_expectations.case import Verdict
     from tests.support.scenario import Scenario
 
 ATTACK = "<script src=https://evil.example/x>alert(1)</script>{{7*7}}$x\"'&"

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hmac
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
+from firnlake_expectations.case import AFTER, BEFORE, Case
 from firnlake_expectations.judge import judge
-from firnlake_expectations.promises.table import PROMISES
-from firnlake_expectations.tables import AFTER, BEFORE, Requested
+from firnlake_expectations.promises import PROMISES
 from firnlake_expectations.visible import Deletes, Listed
 from tests.support.judged import (
     CLEANING,
@@ -25,8 +25,9 @@ from tests.support.judged import (
     SCHEMA,
     TRANSACTIONS,
     Planned,
-    findings_on,
+    case_of,
     held,
+    judged_on,
     part,
     plan,
     said,
@@ -36,7 +37,7 @@ from tests.support.judged import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from firnlake_expectations.findings import Findings
+    from firnlake_expectations.case import Verdict
 
 SECRET = bytes(range(32))
 
@@ -281,7 +282,7 @@ def lines_of(text: str) -> list[Line]:
 
 
 @cache
-def found_in(name: str, way: str = "values") -> dict[Line, tuple[Planned, Findings]]:
+def found_in(name: str, way: str = "values") -> dict[Line, Verdict]:
     """What the judge finds about each line of a table. It compares values; or takes the `fingerprint` of a cleaner that
     has read what is right; or has only `sums`: that of a cleaner that has read what it wrote."""
     own = TABLES[name]
@@ -291,21 +292,20 @@ def found_in(name: str, way: str = "values") -> dict[Line, tuple[Planned, Findin
         own.right.numbered(at).written if lines[at].only_bits and way == "fingerprint" else one.written
         for at, one in enumerate(plans)
     ]
-    requests = requested(len(lines), own.below) if own.below else None
-    found = findings_on(plans, None if way == "values" else read, schema=own.schema, requested=requests)
-    return dict(zip(lines, zip(plans, found, strict=True), strict=True))
+    found = judged_on(plans, None if way == "values" else read, schema=own.schema, **requested(own.below))
+    return dict(zip(lines, found, strict=True))
 
 
-def requested(plans: int, below: int, secret: bytes = SECRET) -> Requested:
-    """A request for key `a` in so many partitions."""
+def requested(below: int | None, secret: bytes = SECRET) -> dict[str, Any]:
+    """A request for key `a`, as a case has it; nothing if there is none."""
     digest = hmac.digest(SECRET, b"a", "sha256")
-    return Requested(secret, tuple((number, digest, below) for number in range(plans)))
+    return {"secret": secret, "digests": ((digest, below),)} if below else {}
 
 
 @pytest.mark.parametrize("way", ["values", "fingerprint", "sums"])
 @pytest.mark.parametrize("name", TABLES)
 def test_exactly_what_is_broken_is_named(name: str, way: str) -> None:
-    answers = {line: said(plan.claim, found) for line, (plan, found) in found_in(name, way).items()}
+    answers = {line: said(found) for line, found in found_in(name, way).items()}
     assert answers == {line: "kept" if line.only_bits and way == "sums" else line.said for line in answers}
 
 
@@ -348,43 +348,50 @@ def deletes(text: str) -> tuple[Deletes, ...]:
 
 
 @cache
-def conversions() -> dict[Line, Findings]:
+def conversions() -> dict[Line, Verdict]:
     """What the judge finds when the deletes of each line are in the place of those before."""
-    lines, before = lines_of(CONVERSIONS), Listed(1, "place", deletes("b,x / 0"))
-    plans = [replace(CONVERT, read=VISIBLE).numbered(at) for at, _ in enumerate(lines)]
-    after = [Listed(1, "place", deletes(line.changes)) for line in lines]
-    files = [
-        replace(part(side, table(one.read)), name="file", plan=at, listed=listed)
-        for at, one in enumerate(plans)
-        for side, listed in ((BEFORE, before), (AFTER, after[at]))
-    ]
-    found = judge(files, SCHEMA, [one.claim for one in plans], KAFKAS, fingerprints=[0] * len(lines), samples="full")
-    return dict(zip(lines, found, strict=True))
+    lines = lines_of(CONVERSIONS)
+    cases = [converted(CONVERT.numbered(at), line.changes) for at, line in enumerate(lines)]
+    return dict(zip(lines, judge(cases, SCHEMA, KAFKAS, samples="full"), strict=True))
+
+
+def converted(plan: Planned, after: str) -> Case:
+    records = table(replace(plan, read=VISIBLE).numbered(plan.claim.partition).read)
+    sides = ((BEFORE, "b,x / 0"), (AFTER, after))
+    parts = [replace(part(side, records), name="file", listed=Listed(1, "place", deletes(one))) for side, one in sides]
+    return Case(plan.claim, tuple(parts), 0)
 
 
 def test_c27_exactly_the_same_records_are_visible() -> None:
-    answers = {line: said(CONVERT.claim, found) for line, found in conversions().items()}
+    answers = {line: said(found) for line, found in conversions().items()}
     assert answers == {line: line.said for line in answers}
-    right, *_ = conversions().values()
-    for told in ("in=5", "out=5", "deleted=5", "superseded=5"):
-        assert said(CONVERT.but(told).claim, right) == "counts"
+    wrong = [CONVERT.but(told) for told in ("in=5", "out=5", "deleted=5", "superseded=5")]
+    judged = judge([converted(one, "0 / 1") for one in wrong], SCHEMA, KAFKAS)
+    assert [said(one) for one in judged] == ["counts"] * 4
 
 
 def test_every_rule_of_every_promise_is_broken_by_a_line() -> None:
-    found = [one for name in TABLES for _, one in found_in(name).values()] + list(conversions().values())
+    verdicts = [one for name in TABLES for one in found_in(name).values()] + list(conversions().values())
+    observed = [(one.name, one.observed) for verdict in verdicts for one in verdict.failures]
     # Those of lane retain, which reads segments alone, are broken in test_commits.
-    rules = {rule.name for promise in PROMISES for rule in promise.rules if rule.view not in (None, "segments")}
-    assert rules - {rule for one in found for rule in one.broken} == {"torn_file"}
+    rules = {
+        (promise.name, rule.breach)
+        for promise in PROMISES
+        for rule in promise.rules
+        if rule.view not in ("", "segments")
+    }
+    unbroken = {own for own in rules if not any(own[0] == name and own[1] in said for name, said in observed)}
+    assert {name for name, _ in unbroken} == {"expect_whole_files"}
 
 
 @pytest.mark.parametrize(("side", "records"), [(BEFORE, 14), (AFTER, 11)])
 def test_c23_a_file_with_another_number_of_records_than_its_manifest_says(side: str, records: int) -> None:
-    parts = [part(BEFORE, table(CLEANING.read)), part(AFTER, table(CLEANING.written))]
-    parts = [replace(one, plan=0, name="x.parquet", records=99) if one.side == side else one for one in parts]
-    (found,) = judge(parts, SCHEMA, [CLEANING.claim], KAFKAS)
-    assert (said(CLEANING.claim, found), dict(found.broken)) == ("whole_files", {"torn_file": 1})
-    (sample,) = found.samples["torn_file"]
-    assert sample.found == f"record count {records} in x.parquet, not 99"
+    case = case_of(CLEANING)
+    parts = [replace(one, name="x.parquet", records=99) if one.side == side else one for one in case.parts]
+    (found,) = judge([replace(case, parts=tuple(parts))], SCHEMA, KAFKAS)
+    (failure,) = found.failures
+    assert (failure.name, failure.broken) == ("expect_whole_files", 1)
+    assert [one.found for one in failure.samples] == [f"record count {records} in x.parquet, not 99"]
 
 
 @pytest.mark.parametrize(("name", "promise"), [("clean", "records_unchanged"), ("erase", "other_records_unchanged")])
@@ -393,12 +400,12 @@ def test_c1_a_cleaner_that_has_read_something_else_is_not_believed(name: str, pr
     own = TABLES[name]
     plans = [own.right.numbered(at) for at in range(2)]
     taken = [plans[0].written[1:], plans[1].written]
-    found = findings_on(plans, taken, requested=requested(2, own.below) if own.below else None)
-    assert [said(plan.claim, one) for plan, one in zip(plans, found, strict=True)] == [promise, "kept"]
+    found = judged_on(plans, taken, **requested(own.below))
+    assert [said(one) for one in found] == [promise, "kept"]
     assert [one.closely for one in found] == [True, False]
 
 
 def test_c30_another_secret_names_nobody() -> None:
     own = TABLES["erase"].right
-    (found,) = findings_on([own], requested=requested(1, 8, b"x" * 32))
-    assert said(own.claim, found) == "other_records_unchanged@0,1,4 counts"
+    (found,) = judged_on([own], **requested(8, b"x" * 32))
+    assert said(found) == "other_records_unchanged@0,1,4 counts"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firnlake_expectations.duck import Limits
+from firnlake_expectations.case import AFTER, BEFORE, Case
+from firnlake_expectations.duck import Duck
 from firnlake_expectations.judge import examine
-from firnlake_expectations.tables import AFTER, BEFORE, Layout
+from firnlake_expectations.tables import Layout
 from tests.judge.test_promises import TABLES, requested
 from tests.support.examples import times
 from tests.support.judged import CLEANING, KAFKAS, SCHEMA, Held, Planned, Rows, part, table
@@ -23,7 +25,7 @@ from tests.support.records import NOW, Record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from firnlake_expectations.findings import Findings
+    from firnlake_expectations.case import Verdict
 
 MERGE, ERASE = TABLES["merge"].right, TABLES["erase"].right
 MEMORY_BYTES = 64 << 20
@@ -51,16 +53,16 @@ def test_c17_a_plan_that_exceeds_the_memory_is_judged_as_one_that_does_not(
     plan: Planned, closely: bool, tmp_path: Path
 ) -> None:
     copies = RECORDS // len(plan.read)
-    parts = [part(BEFORE, many(plan.read, copies)), part(AFTER, many(plan.written, copies))]
-    layout = Layout(SCHEMA, KAFKAS, closely=closely, requested=requested(1, 8) if plan is ERASE else None)
+    parts = part(BEFORE, many(plan.read, copies)), part(AFTER, many(plan.written, copies))
+    layout = Layout(SCHEMA, KAFKAS, [Case(plan.claim, parts, **requested(8 if plan is ERASE else None))], closely)
 
-    def found(bounds: Limits) -> Findings:
-        (one,) = examine(parts, layout, [plan.claim], "full", bounds)
-        return one
+    def found(*limits: Any) -> list[Verdict]:
+        with closing(Duck(1, *limits)) as duck:
+            return examine(duck, layout, "full")
 
     with pytest.raises(duckdb.OutOfMemoryException):
-        found(Limits(1, MEMORY_BYTES))
-    assert found(Limits(1, MEMORY_BYTES, str(tmp_path))) == found(Limits())
+        found(MEMORY_BYTES)
+    assert found(MEMORY_BYTES, str(tmp_path)) == found()
 
 
 _PARTITIONS = st.sampled_from([0, 0, 0, 1])
@@ -80,8 +82,8 @@ def test_a_plan_whose_sums_agree_is_judged_as_if_every_record_were_compared(
     newest = {
         one.record.key: one for one in sorted(read, key=lambda one: one.record.offset) if one.record.key is not None
     }
-    layout = Layout(SCHEMA, KAFKAS, closely=True)
     for after in (written, [one._replace(level=like.claim.level_out) for one in newest.values()]):
-        parts = [part(BEFORE, table(read)), part(AFTER, table(after))]
-        ways = [examine(parts, layout, [like.claim], "full", Limits(), settle=settle) for settle in (True, False)]
+        case = Case(like.claim, (part(BEFORE, table(read)), part(AFTER, table(after))))
+        layout = Layout(SCHEMA, KAFKAS, [case], closely=True)
+        ways = [examine(Duck(), layout, "full", settle=settle) for settle in (True, False)]
         assert ways[0] == ways[1]

@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,14 @@ import pytest
 from firnlake.compact import survey
 from firnlake.engine.engine import LocalEngine
 from firnlake.validate import validate
-from firnlake.validate.cases import Case, JudgedRecords
-from firnlake_expectations.findings import Findings
-from firnlake_expectations.tables import BEFORE, Part
+from firnlake_expectations.case import BEFORE, Case, Part, Verdict
 from firnlake_expectations.temporary import temporary_folder
 from tests.support import judged
 from tests.support.plans import Held, Row, plan_inputs
 from tests.support.records import Record
+
+if TYPE_CHECKING:
+    from firnlake.validate.cases import JudgedRecords
 
 FORK = get_context("fork")  # begins at once, with all modules of this process
 PATCH = pytest.MonkeyPatch()  # for forks, which undo nothing
@@ -62,13 +63,13 @@ def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
         then()
 
     held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS)
-    case = Case(judged.CLAIM, (Part(BEFORE, read),), None)
-    (found,) = validate.findings_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
-    assert isinstance(found, Findings)
+    case = Case(judged.CLAIM, (Part(BEFORE, read),))
+    (found,) = validate.verdicts_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
+    assert isinstance(found, Verdict)
 
 
 def judge_that_spills(folder: Path, waits: Waits) -> None:
-    PATCH.setattr(validate, "MEMORY_BYTES", 32 << 20)
+    PATCH.setattr("firnlake_expectations.judge.MEMORY_BYTES", 32 << 20)
     judge(folder, 30, waits)
 
 

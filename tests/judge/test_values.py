@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnlake.lanes.erasure.digests import key_bytes as cleaners_key_bytes
-from firnlake_expectations.claim import JudgedColumns
+from firnlake_expectations.case import AFTER, BEFORE, Case, JudgedColumns
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
-from firnlake_expectations.tables import AFTER, BEFORE, Layout, key_bytes
+from firnlake_expectations.tables import Layout, key_bytes
 from firnlake_expectations.wording import KEY_BYTES, KEY_CHARACTERS, Shown, digest, shown_key
 from tests.support.judged import part, plan, said
 
@@ -28,10 +28,10 @@ Row = dict[str, Any]
 
 def judged(reading: JudgedColumns, schema: pa.Schema, read: list[Row], written: list[Row], **counts: Any) -> set[str]:
     """The promises that are broken, judged by values and with a fingerprint that agrees with the written files."""
-    parts = [part(side, pa.Table.from_pylist(rows, schema)) for side, rows in ((BEFORE, read), (AFTER, written))]
+    parts = tuple(part(side, pa.Table.from_pylist(rows, schema)) for side, rows in ((BEFORE, read), (AFTER, written)))
     taken = Fingerprint(reading.kept(schema.names)).of(pa.Table.from_pylist(written, schema))
     claim = replace(FULL.claim, **counts)
-    return {said(claim, judge(parts, schema, [claim], reading, fingerprints=one)[0]) for one in (None, [taken])}
+    return {said(judge([Case(claim, parts, one)], schema, reading)[0]) for one in (None, taken)}
 
 
 MOMENT, LATER = datetime(1969, 12, 31, 23, 59, 59, 5, UTC), datetime(2026, 11, 23, tzinfo=UTC)
@@ -70,10 +70,11 @@ def test_c6_c30_keys_are_told_apart_exactly(kind: pa.DataType, values: list[Any]
     moved = [less | {"level": -1}, *kept]
     assert judged(reading, schema, [less, *read[1:]], moved, superseded=0, quarantined=1) == {"kept"}
     every = [dict.fromkeys(names, value) | {"offset": offset} for offset, value in enumerate(values)]
-    taken, duck, layout = pa.Table.from_pylist(every, schema), Duck(), Layout(schema, reading, closely=True)
-    layout.make(duck)
-    seen, query = layout.narrowed(taken, pa.nulls(len(values), pa.int32()), BEFORE)
-    with duck.seeing(**seen):
+    taken, duck, cases = pa.Table.from_pylist(every, schema), Duck(), [Case(FULL.claim)]
+    seen, query = Layout(schema, reading, cases, closely=True).narrowed(
+        taken, pa.nulls(len(values), pa.int32()), BEFORE
+    )
+    with duck.seeing(taken=seen):
         duck.run(f"CREATE TABLE held AS {query}")
     query = " ".join(("SELECT", key_bytes("key", schema, reading), 'AS bytes FROM held ORDER BY "offset"'))
     (batch,) = taken.to_batches()

@@ -14,11 +14,11 @@ from great_expectations.checkpoint.actions import ValidationAction
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from firnlake_expectations import checkpoint
+from firnlake_expectations.case import Finding, Verdict
 from firnlake_expectations.checkpoint import UnjudgedError, verdicts
-from firnlake_expectations.claim import Finding, Verdict
-from firnlake_expectations.promises.table import OWN_SUITES, promises_for
+from firnlake_expectations.promises import OWN_SUITES, promises_for
 from firnlake_expectations.templates import RESULTS, VERDICTS, read_document
-from tests.support.judged import CLEANING, findings_on, replaced
+from tests.support.judged import CLEANING, judged_on, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 THIS = "tests.judge.test_verdicts"
 PLANS = [CLEANING.but(changes).numbered(at) for at, changes in enumerate(("snapshot_id=7", "snapshot_id=8 -1", ""))]
-FOUND = findings_on(PLANS)
-CLAIMS = [plan.claim for plan in PLANS]
+FOUND = judged_on(PLANS)
 
 
 def test_each_plan_has_its_verdict_and_the_job_one_result(tmp_path: Path) -> None:
-    assert [one.figures["end_in"] for one in FOUND] == [1, 1, 1]
-    given = verdicts(CLAIMS, FOUND, tmp_path, job="0123abcd")
+    log_ends = [row for one in FOUND for row in one.expectations if row.name == "expect_log_end_kept"]
+    assert [row.checked for row in log_ends] == [1, 1, 1]
+    given = verdicts(FOUND, tmp_path, job="0123abcd")
     assert {plan: one.passed for plan, one in given.items()} == {"plan-0": True, "plan-1": False, "plan-2": True}
     assert given["plan-1"].reason.startswith(
         "expect_newest_record_kept: 1 key without the newest record.; expect_record"
@@ -79,8 +79,9 @@ def test_own_actions_run_after_each_validation_and_own_suites_count(tmp_path: Pa
     monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", f"{THIS}:tell")
     monkeypatch.setattr(Tell, "told", [])
     met = Finding("mine: a", "A.", passed=True, observed="Met.")
-    own = {"plan-2": [met, replace(met, name="mine: b", passed=False, observed="Not met.")]}
-    given = verdicts([CLAIMS[0], CLAIMS[2]], [FOUND[0], FOUND[2]], tmp_path, job="job", own=own)
+    own = (met, replace(met, name="mine: b", passed=False, observed="Not met."))
+    found = [FOUND[0], replace(FOUND[2], expectations=(*FOUND[2].expectations, *own))]
+    given = verdicts(found, tmp_path, job="job")
     assert {plan: one.passed for plan, one in given.items()} == {"plan-0": True, "plan-2": False}
     assert Tell.told == [("db.orders", given["plan-2"].validation, False)]
     assert results(tmp_path)["expect_own_suites_met"]["result"]["observed_value"] == 1
@@ -98,7 +99,7 @@ def test_own_actions_run_after_each_validation_and_own_suites_count(tmp_path: Pa
 def test_c26_actions_that_cannot_run_are_named(tmp_path: Path, monkeypatch: Any, named: str, reason: str) -> None:
     monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", named)
     with pytest.raises(UnjudgedError, match=f"FIRN_CHECKPOINT_ACTIONS.*{reason}"):
-        verdicts(CLAIMS, FOUND, tmp_path, job="job")
+        verdicts(FOUND, tmp_path, job="job")
     assert not (tmp_path / VERDICTS).exists()
 
 
@@ -130,19 +131,17 @@ def test_a_result_that_does_not_say_what_was_found_is_no_verdict(tmp_path: Path,
 
     replaced(monkeypatch, checkpoint, "compare", lied_to)
     with pytest.raises(UnjudgedError):
-        verdicts(CLAIMS, FOUND, tmp_path, job="job")
+        verdicts(FOUND, tmp_path, job="job")
 
 
 def test_evidence_without_rows_does_not_pass(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(checkpoint, "pd", SimpleNamespace(DataFrame=lambda rows: pd.DataFrame(rows).head(0)))
     with pytest.raises(UnjudgedError, match="3 plans"):
-        verdicts(CLAIMS, FOUND, tmp_path, job="job")
+        verdicts(FOUND, tmp_path, job="job")
 
 
-def test_a_count_that_is_missing_is_not_zero(tmp_path: Path) -> None:
-    checked = {promise.checked for promise in promises_for("clean")}
-    for field, names in (("figures", checked), ("violations", {*FOUND[0].violations})):
-        for name in names:
-            less: dict[str, Any] = {field: {one: 0 for one in getattr(FOUND[0], field) if one != name}}
-            with pytest.raises(KeyError, match=name):
-                verdicts(CLAIMS[:1], [replace(FOUND[0], **less)], tmp_path, job="job")
+def test_a_promise_without_an_answer_is_not_kept(tmp_path: Path) -> None:
+    for missing in FOUND[0].expectations:
+        less = replace(FOUND[0], expectations=tuple(one for one in FOUND[0].expectations if one is not missing))
+        with pytest.raises(KeyError, match=missing.name):
+            verdicts([less], tmp_path, job="job")

@@ -13,7 +13,7 @@ from firnlake.cli.overview import show_bytes
 from firnlake.errors import RefusedError, printable
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import PartitionCondition, Status, path_of, read
-from firnlake_expectations.claim import Finding, Verdict
+from firnlake_expectations.case import Finding, Verdict
 from firnlake_expectations.data_quality import Seen, Tombstones, table_of
 from firnlake_expectations.wording import plain
 from tests.support.examples import HOSTILE_NAMES

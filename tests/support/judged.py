@@ -24,12 +24,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from firnlake_expectations.case import AFTER, BEFORE, IN_PLACE, Case, Claim, JudgedColumns, Part, Verdict
 from firnlake_expectations.checkpoint import verdicts
-from firnlake_expectations.claim import Claim, JudgedColumns, Verdict
-from firnlake_expectations.findings import Findings, of_promises
 from firnlake_expectations.fingerprint import Fingerprint
 from firnlake_expectations.judge import judge
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part
 from tests.support.records import NOW, History, Record, rows_of, span
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from firnlake_expectations.tables import Requested
     from firnlake_expectations.wording import Shown
 from collections.abc import Callable
 
@@ -185,33 +182,33 @@ def plan(changes: str, read: str, written: str, left: str = "") -> Planned:
     return Planned(claim, held(read), held(written, claim.level_out), held(left, 3))
 
 
-def findings_on(
+def case_of(one: Planned, schema: pa.Schema = SCHEMA) -> Case:
+    """The case of a plan, judged by its values."""
+    sides = ((BEFORE, one.read), (AFTER, one.written), (IN_PLACE, one.left))
+    return Case(one.claim, tuple(part(side, table(records, schema)) for side, records in sides))
+
+
+def judged_on(
     plans: Sequence[Planned],
     taken: Sequence[Rows] | None = None,
     *,
     schema: pa.Schema = SCHEMA,
     samples: Shown = "full",
-    requested: Requested | None = None,
-) -> list[Findings]:
-    """What the judge finds about each of ``plans``, judged together.
+    **requests: Any,
+) -> list[Verdict]:
+    """What the judge finds about each of ``plans``, judged together; ``requests`` are those of each case.
 
     The cleaner has taken its fingerprints of the records ``taken``; None: values are compared.
     """
-    sides = {BEFORE: "read", AFTER: "written", IN_PLACE: "left"}
-    parts = [
-        replace(part(side, table(getattr(one, name), schema)), plan=number)
-        for number, one in enumerate(plans)
-        for side, name in sides.items()
-    ]
     of = Fingerprint(KAFKAS.kept(schema.names)).of
-    prints = None if taken is None else [of(table(records, schema)) for records in taken]
-    claims = [plan.claim for plan in plans]
-    return judge(parts, schema, claims, KAFKAS, fingerprints=prints, samples=samples, requested=requested)
+    prints = [None] * len(plans) if taken is None else [of(table(records, schema)) for records in taken]
+    cases = [replace(case_of(one, schema), fingerprint=own, **requests) for one, own in zip(plans, prints, strict=True)]
+    return judge(cases, schema, KAFKAS, samples=samples)
 
 
-def said(claim: Claim, findings: Findings) -> str:
+def said(verdict: Verdict) -> str:
     """The broken promises in short: ``newest_record_kept@1,4 counts``, or ``kept``."""
-    broken = [row for row in of_promises(claim, findings) if row.broken]
+    broken = verdict.failures
     offsets = [sorted({one.offset for one in row.samples if one.offset is not None}) for row in broken]
     names = [row.name.removeprefix("expect_").replace("record_counts_to_add_up", "counts") for row in broken]
     return " ".join(f"{n}@{','.join(map(str, o))}" if o else n for n, o in zip(names, offsets, strict=True)) or "kept"
@@ -219,8 +216,7 @@ def said(claim: Claim, findings: Findings) -> str:
 
 def verdicts_on(plans: Sequence[Planned], reports: Path, samples: Shown = "full") -> list[Verdict]:
     """Great Expectations' verdicts on ``plans``, judged together, by values."""
-    found = findings_on(plans, samples=samples)
-    return list(verdicts([plan.claim for plan in plans], found, reports, job="job").values())
+    return list(verdicts(judged_on(plans, samples=samples), reports, job="job").values())
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, broken: Callable[..., Any]) -> None:

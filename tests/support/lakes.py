@@ -36,7 +36,7 @@ from firnlake.publish.publish import publish as publish_stages
 from firnlake.table.history import Counts
 from firnlake.table.records import KAFKA_COLUMNS, SCHEMA, arrow_schema
 from firnlake.table.segment import TopicPartition
-from firnlake_expectations.claim import Claim, Finding, Verdict
+from firnlake_expectations.case import Claim, Finding, Verdict
 from infra.foreign.files import on_disk
 
 NOW = 1_700_000_000_000

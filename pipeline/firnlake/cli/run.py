@@ -47,7 +47,7 @@ from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.wording import count, fates
 
 if TYPE_CHECKING:
-    from firnlake_expectations.claim import Verdict
+    from firnlake_expectations.case import Verdict
 
 OneLane = Annotated[
     Lane | None,

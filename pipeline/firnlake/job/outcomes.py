@@ -12,7 +12,7 @@ from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
 from firnlake.table.history import Counts, published_plans
-from firnlake_expectations.claim import Verdict
+from firnlake_expectations.case import Verdict
 
 R = TypeVar("R")
 

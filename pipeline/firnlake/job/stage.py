@@ -37,7 +37,7 @@ from firnlake.job.change import Change
 from firnlake.job.failures import failure_of
 from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
-from firnlake_expectations.claim import Verdict
+from firnlake_expectations.case import Verdict
 
 PLANS: Final = "plans"
 CHANGE: Final = "change"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,38 +29,14 @@ from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Basis
-from firnlake_expectations.claim import Claim, JudgedColumns
-from firnlake_expectations.tables import AFTER, BEFORE, IN_PLACE, Part, Retained
+from firnlake_expectations.case import AFTER, BEFORE, IN_PLACE, Case, Claim, JudgedColumns, Part, Retained
 from firnlake_expectations.visible import Deletes, Listed
-
-if TYPE_CHECKING:
-    from firnlake_expectations.tables import Requested
 
 _NONE: Final[Mapping[str, Listed]] = {}
 _NEWEST: Final = 2**63 - 1
 """A data sequence number that is higher than all others."""
 _NARROW: Final = 4
 """Approximate ratio of the size of a file to that of its columns that are read without values."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One plan to judge; picklable. ``fingerprint`` was taken by compaction; None if the judge must not trust it.
-
-    ``read`` are the file bytes that the judge reads, approximately; ``written`` are those of the plan's results.
-    """
-
-    claim: Claim
-    files: tuple[Part, ...]
-    fingerprint: int | None
-    read: int = 0
-    written: int = 0
-    secret: bytes | None = field(default=None, repr=False)
-    """Lane `erase`: the table's UUID, under which the digests of keys are made."""
-    digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
-    """Lane `erase`: the digest of each requested key, and the offset below which its records are erased."""
-    segments: tuple[Retained, ...] = ()
-    """Lane `retain`, which reads no record: the segments of the topic partition, in offset order."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +89,7 @@ class JudgedRecords:
             figures |= {"other files whose deletes are merged": (0, _merged(change, basis, listed))}
         claim = _claim(change, basis, found, figures)
         if traits.writes == "nothing":
-            return Case(claim, (), None, segments=tuple(_segments(plan, basis)))
+            return Case(claim, segments=tuple(_segments(plan, basis)))
         added = [*change.kept, *change.quarantined, *change.removed_tombstones]
         sides = [(BEFORE, [*removed, *returning], listed), (AFTER, added, _NONE)]
         if converts:  # the same files are on both sides, with other deletes
@@ -129,14 +105,14 @@ class JudgedRecords:
             claim,
             tuple(self._part(*one) for one in files),
             int(change.fingerprint) if trusted else None,
-            read,
-            written,
             basis.table.metadata.table_uuid.bytes if erases else None,
             tuple(
                 (bytes.fromhex(digest), one.log_end(plan.partition))
                 for one in basis.requests(plan)
                 for digest in one.digests
             ),
+            read=read,
+            written=written,
         )
 
     def _listed(self, basis: Basis, files: Sequence[DataFile]) -> dict[str, Listed]:
@@ -172,7 +148,7 @@ class JudgedRecords:
         read, entry = partial(_read, self.files, Source.of(file)), listed.get(file.file_path)
         # No delete applies to a file that is written, so this one is on side BEFORE as well, which counts its records.
         number = None if side == AFTER and entry else file.record_count
-        return Part(side, read, 0, file.file_path, number, self._may_have_tombstones(file), entry)
+        return Part(side, read, file.file_path, number, self._may_have_tombstones(file), entry)
 
     def _may_have_tombstones(self, file: DataFile) -> bool:
         condition = self.columns.is_tombstone
@@ -192,15 +168,6 @@ def _read(files: DataFiles, source: Source, columns: Sequence[str] | None) -> It
 def _scope(delete: DeleteFile) -> str | None:
     """The Iceberg partition to whose files the delete file may apply; None: to files of all partitions."""
     return None if delete.everywhere else place(delete.source.spec_id, delete.source.partition)
-
-
-def requested(cases: Sequence[Case]) -> "Requested | None":
-    """The requests that ``cases`` serve, in the judge's terms; None unless the cases are of lane `erase`."""
-    from firnlake_expectations.tables import Requested
-
-    secret = next((case.secret for case in cases if case.secret is not None), None)
-    rows = ((number, *one) for number, case in enumerate(cases) for one in case.digests)
-    return None if secret is None else Requested(secret, tuple(rows))
 
 
 Figures = dict[str, tuple[object, object]]

@@ -16,8 +16,8 @@ from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import RefusedError, UnavailableError
 from firnlake.table.policy import Policies
-from firnlake.validate.cases import Case, JudgedRecords
-from firnlake_expectations.tables import AFTER
+from firnlake.validate.cases import JudgedRecords
+from firnlake_expectations.case import AFTER, Case
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from firnlake.engine.worker import Batches
-    from firnlake_expectations.claim import Finding
+    from firnlake_expectations.case import Finding
     from firnlake_expectations.wording import Shown
 
 
@@ -48,7 +48,7 @@ def own_findings(
     writing = [one for one in cases if one.written and one.claim.records_out]
     if policy.validate_suites == "none" or not writing:
         return {}
-    from firnlake_expectations.claim import Finding
+    from firnlake_expectations.case import Finding
     from firnlake_expectations.own_suites import findings_of_suites
 
     suites = [_suite(target, identifier, name.strip()) for name in policy.validate_suites.split(",")]
@@ -90,7 +90,7 @@ def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
 
 def _readers(records: JudgedRecords, case: Case) -> "list[Callable[[], Batches]]":
     """A reader for each file of the records that the plan of ``case`` has written to the topic."""
-    parts, schema = (one for one in case.files if one.side == AFTER), _plain(records)
+    parts, schema = (one for one in case.parts if one.side == AFTER), _plain(records)
     return [partial(_visible, one.read, schema, records.reading.level) for one in parts]
 
 

@@ -25,18 +25,14 @@ from firnlake.job.stage import Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
 from firnlake.validate.basis import Bases, Committed
-from firnlake.validate.cases import Case, JudgedRecords, requested
+from firnlake.validate.cases import JudgedRecords
 from firnlake.validate.own_suites import own_findings
-from firnlake_expectations.claim import Verdict
-from firnlake_expectations.temporary import temporary_folder
+from firnlake_expectations.case import Case, Verdict
 
 if TYPE_CHECKING:
-    from firnlake_expectations.findings import Findings
     from firnlake_expectations.wording import Shown
 
 
-MEMORY_BYTES: Final = 1 << 30
-"""Memory limit of DuckDB per task, in bytes; DuckDB spills data beyond this limit to disk."""
 MOST_BYTES: Final = 1 << 30
 """Maximum bytes read of cases that share a task; a larger case has a task of its own."""
 TASK_BYTES: Final = 32 << 20
@@ -59,19 +55,17 @@ def validate(lake: Lake, stages: Stages, engine: Engine) -> list[PlanOutcome]:
 
 def judge(commit: Committed, engine: Engine) -> list[Verdict]:
     """Judge the plans of ``commit``; no suite of the table's owner is run."""
-    from firnlake_expectations.findings import of_promises
-
     table = commit.table
     records = JudgedRecords(DataFiles.of(table), ColumnRoles.of(table, commit.identifier))
     cases = [records.case(change, basis) for change, basis in commit.changes()]
     title = f"verify {commit.identifier}, snapshot {commit.snapshot.snapshot_id}"
     samples = Policies.parse(commit.identifier, table.properties).default.report_samples
-    judged = []
-    for case, found in zip(cases, findings_of(records, cases, samples, engine, title), strict=True):
+    verdicts = []
+    for found in verdicts_of(records, cases, samples, engine, title):
         if isinstance(found, FirnError):
             raise found
-        judged.append(Verdict(case.claim, of_promises(case.claim, found), found.closely))
-    return judged
+        verdicts.append(found)
+    return verdicts
 
 
 def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
@@ -139,24 +133,26 @@ def _judged(
     # Reports outlive the records that are to be erased, so they must not show samples of these.
     samples = "none" if cases[0].secret is not None else policy.report_samples
     table = cases[0].claim.table
-    found = findings_of(records, cases, samples, engine, f"validate {table}, {title}")
-    judged: list[tuple[Case, Findings]] = []
-    for case, one in zip(cases, found, strict=True):
+    found: dict[str, Verdict] = {}
+    for case, one in zip(
+        cases, verdicts_of(records, cases, samples, engine, f"validate {table}, {title}"), strict=True
+    ):
         if isinstance(one, FirnError):
             errors[case.claim.plan_id] = one
         else:
-            judged.append((case, one))
-    if not judged:
+            found[case.claim.plan_id] = one
+    if not found:
         return {}, errors
-    claims, findings = [case.claim for case, _ in judged], [one for _, one in judged]
     try:
         with new_reports(target) as reports:
-            of_suites = own_findings(target, records, [case for case, _ in judged], samples, reports, engine)
+            judged = [case for case in cases if case.claim.plan_id in found]
+            for plan_id, more in own_findings(target, records, judged, samples, reports, engine).items():
+                found[plan_id] = replace(found[plan_id], expectations=(*found[plan_id].expectations, *more))
             seconds = time.monotonic() - started
-            return verdicts(claims, findings, reports, job=job, seconds=seconds, own=of_suites), errors
+            return verdicts([*found.values()], reports, job=job, seconds=seconds), errors
     except UnjudgedError as error:
         unjudged = UnavailableError(f"table {table}: {title} can't be validated: {error}")
-        return {}, dict.fromkeys((one.plan_id for one in claims), unjudged) | errors
+        return {}, dict.fromkeys(found, unjudged) | errors
 
 
 @dataclass(frozen=True)
@@ -168,36 +164,24 @@ class _JudgeTask:
     samples: "Shown"
     threads: int
 
-    def __call__(self) -> "list[Findings]":
-        from firnlake_expectations.duck import Limits
+    def __call__(self) -> list[Verdict]:
         from firnlake_expectations.judge import judge
 
-        taken = [case.fingerprint for case in self.cases if case.fingerprint is not None]
-        with temporary_folder() as folder:
-            return judge(
-                [replace(part, plan=number) for number, case in enumerate(self.cases) for part in case.files],
-                self.records.schema,
-                [case.claim for case in self.cases],
-                self.records.reading,
-                fingerprints=taken if len(taken) == len(self.cases) else None,
-                samples=self.samples,
-                bounds=Limits(self.threads, MEMORY_BYTES, folder),
-                requested=requested(self.cases),
-                segments=[case.segments for case in self.cases if case.segments],
-            )
+        records = self.records
+        return judge(self.cases, records.schema, records.reading, samples=self.samples, threads=self.threads)
 
 
-def findings_of(
+def verdicts_of(
     records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine, title: str
-) -> "list[Findings | FirnError]":
-    """The findings about each of ``cases``, all of the same table, lane and output level; for a case that can't be
+) -> list[Verdict | FirnError]:
+    """The judge's verdict on each of ``cases``, all of the same table, lane and output level; for a case that can't be
     judged, the error. The other cases of its task are then judged again, each alone (C20).
 
     ``title`` names the job in progress bars and in Spark's UI.
     """
     if sum(case.read for case in cases) <= HERE_BYTES:
         engine = LocalEngine()
-    findings: dict[int, Findings | FirnError] = {}
+    verdicts: dict[int, Verdict | FirnError] = {}
     groups = _shared(cases, engine.parallelism)
     while groups:
         threads = threads_per_task(engine.parallelism, len(groups))
@@ -207,13 +191,13 @@ def findings_of(
         again: list[list[int]] = []
         for group, judged in zip(groups, judgements, strict=True):
             if not isinstance(judged, Exception):
-                findings.update(zip(group, judged, strict=True))
+                verdicts.update(zip(group, judged, strict=True))
             elif len(group) > 1:
                 again += [[number] for number in group]
             else:
-                findings[group[0]] = _unjudged(cases[group[0]], judged)
+                verdicts[group[0]] = _unjudged(cases[group[0]], judged)
         groups = again
-    return [findings[number] for number in range(len(cases))]
+    return [verdicts[number] for number in range(len(cases))]
 
 
 def _unjudged(case: Case, error: Exception) -> FirnError:

@@ -501,7 +501,7 @@ _CLEAN_BLOBS: Final = frozenset({"apache-datasketches-theta-v1", "deletion-vecto
 """Types of Puffin blobs that hold no values: sketches hold hashes, deletion vectors hold positions."""
 _SAMPLE: Final = re.compile(rb'\\*"key\\*": ?\\*"|' + re.escape(SHOWS_RECORDS.encode()))
 """What a document of Firn that shows a record contains: the key in a sample of a verdict
-(`firnlake_expectations.claim.Sample`), or the reason of a failure."""
+(`firnlake_expectations.case.Sample`), or the reason of a failure."""
 
 
 def _content(files: DataFiles, location: str, length: int = -1) -> bytes:

@@ -1,19 +1,36 @@
-"""The claims that a plan and its compaction make about their work, and the verdict on these claims.
+"""The case of a plan, as the judge gets it: what the plan and its compaction claim of their work, and how to read the
+records. And the judge's answer: the verdict.
 
-The judge measures everything else. Column roles say which columns of a
-record the judge reads.
+The judge measures everything that is not claimed. Column roles say which columns of a record the judge reads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnlake_expectations.wording import FATES, log_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
+    import pyarrow as pa
+
+    from firnlake_expectations.visible import Listed
+
+
+RETAIN = "retain"
+"""The lane that only drops segments."""
+CLEANINGS = ("clean", "tier", "full")
+CONVERT = "convert"
+"""The lane that leaves the data files as they are, with other deletes."""
+ERASE = "erase"
+"""The lane that serves requests to erase keys."""
+COPIES = (ERASE, CONVERT, "merge")
+"""Lanes after which every record that was visible, and is not to be erased, is there unchanged, repeated ones included.
+"""
+EVERY_LANE = (*COPIES, *CLEANINGS)
+"""Every lane whose results are records or delete files."""
 
 TAIL = 3
 """Level of the tail; everything below it is the head."""
@@ -170,6 +187,80 @@ class JudgedColumns:
         """The columns that locate a record, which are the only ones read if a fingerprint vouches for the values."""
         named = (*self.key, self.offset, self.topic, self.partition, self.level, self.delete_horizon)
         return tuple(dict.fromkeys(name for name in (*named, *self.of_transactions(columns)) if name))
+
+
+BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
+"""The sides of a plan: records read and replaced, records written, and records read that stay in place."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of one side that can be read separately and repeatedly: a data file, or a table in memory.
+
+    read        returns the records, with the columns asked for or all of them
+    name        its name in reports
+    records     number of records according to the manifest; None: unknown
+    tombstones  False if it is known to have no tombstones
+    listed      its entry before the plan, or on side AFTER the entry after it, if row-level deletes may apply to it
+    """
+
+    side: str
+    read: Callable[[Sequence[str] | None], Iterable[pa.RecordBatch | pa.Table]]
+    name: str = ""
+    records: int | None = None
+    tombstones: bool = True
+    listed: Listed | None = None
+
+    @property
+    def has_deletes(self) -> bool:
+        """True when a row-level delete may apply to it."""
+        return self.listed is not None and bool(self.listed.deletes)
+
+
+class Retained(NamedTuple):
+    """A segment with records of the topic partition of a plan, or a file that may hold some.
+
+    name             its name in reports
+    first, last      its offsets, both inclusive
+    records, bytes   their number, and the size of the file; 0 if nobody knows how many are of the topic partition
+    since_ms         the time from which its age counts, epoch milliseconds; None: unknown
+    goes             True when the plan drops it
+    retention_ms, retention_bytes   the limits of the topic; -1: none
+    """
+
+    name: str
+    first: int
+    last: int
+    records: int
+    bytes: int
+    since_ms: int | None
+    goes: bool
+    retention_ms: int = -1
+    retention_bytes: int = -1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One plan to judge; it can be pickled if its parts can.
+
+    parts         all data files of every side
+    fingerprint   sum of `Fingerprint` over the records that the plan keeps, taken when compaction read them; then only
+                  the values written are read. None: values of both sides are compared
+    secret        lane `erase`: the table's UUID, under which the digests of keys are made
+    digests       lane `erase`: the digest of each requested key, and the offset below which its records are erased
+    segments      lane `retain`, which reads no record: the segments of the topic partition, in offset order
+    read          bytes that the judge reads, approximately
+    written       bytes that the plan has written
+    """
+
+    claim: Claim
+    parts: tuple[Part, ...] = ()
+    fingerprint: int | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    digests: tuple[tuple[bytes, int], ...] = field(default=(), repr=False)
+    segments: tuple[Retained, ...] = ()
+    read: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""The promises, as SQL."""
