@@ -211,11 +211,6 @@ class Part:
     tombstones: bool = True
     listed: Listed | None = None
 
-    @property
-    def has_deletes(self) -> bool:
-        """True when a row-level delete may apply to it."""
-        return self.listed is not None and bool(self.listed.deletes)
-
 
 class Retained(NamedTuple):
     """A segment with records of the topic partition of a plan, or a file that may hold some.

@@ -31,8 +31,8 @@ from great_expectations.data_context.types.base import (
 )
 from great_expectations.expectations.core.expect_column_sum_to_be_between import ExpectColumnSumToBeBetween
 
+from firnlake_expectations.data_quality import RESULTS, VERDICTS, new_name, write_document
 from firnlake_expectations.promises import OWN_SUITES, PROMISES, promises_for
-from firnlake_expectations.templates import RESULTS, VERDICTS, new_name, write_document
 from firnlake_expectations.wording import file_name
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The data-quality pages: a front page, a page per table, and a page per verdict.
+"""The data-quality pages: a front page, a page per table, and a page per verdict; and the page of a certificate.
 
 They tell whether the promises are kept, what was looked at and what was not, tombstones, and the trend. Their figures
 come from the stored verdicts and refusals, and from what the pipeline last saw of a table.
@@ -7,35 +7,41 @@ come from the stored verdicts and refusals, and from what the pipeline last saw 
 from __future__ import annotations
 
 import re
+import uuid
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
 from firnlake_expectations.case import Verdict
-from firnlake_expectations.templates import (
-    CERTIFICATES,
-    PLANS,
-    REFUSALS,
-    TABLES,
-    VERDICTS,
-    environment,
-    new_name,
-    read_document,
-    write_document,
-    write_page,
-)
-from firnlake_expectations.wording import count, fates, file_name, log_name, plain
+from firnlake_expectations.wording import count, fates, file_name, log_name, moment, plain, printable, shown, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 T = TypeVar("T")
 
+RESULTS = "results"
+"""Folder of Great Expectations' results below the reports: suite, run name, time and batch."""
+VERDICTS = "verdicts"
+"""Folder of the verdicts below the reports. Their names begin with the time, so they sort by it."""
+PLANS = "plans"
+"""Folder of the verdicts' pages below the reports."""
+REFUSALS = "refusals"
+"""Folder of the refusals below the reports. Their names begin with the time, so they sort by it."""
+TABLES = "tables"
+"""Folder of the tables' pages below the reports."""
+CERTIFICATES = "erasures"
+"""Folder of the certificates below the reports, with one folder per table."""
 LONG_AGO_MS = 7 * 86_400_000
 """A topic partition that was not judged for this time is listed."""
 PUBLISHED = 1_000
@@ -52,6 +58,8 @@ LISTED = 20
 """Maximum number of lines in any other list: broken promises, what was not judged, the refused plans of a run."""
 REASON = 1_000
 """Maximum number of characters of a refusal's reason."""
+POSITIONS = 100
+"""Maximum number of keys' positions that the page of a certificate lists; the document has all."""
 
 
 def page_of(table: str) -> str:
@@ -80,14 +88,6 @@ class Tombstones:
     due: int = 0
     overdue: int = 0
     oldest_ms: int | None = None
-
-
-class NotJudged(NamedTuple):
-    """A topic partition that was not judged for a long time; `last_ms` is the last time, None if it never was."""
-
-    name: str
-    condition: str
-    last_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,45 @@ class Refusal:
     def write(self, reports: Path) -> Path:
         """Store this as a new file under `reports`; raises OSError if that is not possible."""
         return write_document(reports / REFUSALS / f"{new_name(self.refused_ms, self.plan_id)}.json", self)
+
+
+def write_page(target: Path, page: str) -> Path:
+    """Write the page under a temporary name first, so that no reader sees half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{uuid.uuid4().hex}")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(target)
+    return target
+
+
+def new_name(at_ms: int, plan_id: str) -> str:
+    """A new name for a document about a plan; it begins with the time, epoch milliseconds, and sorts by it."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%Y%m%dT%H%M%S.%fZ}-{re.sub(r'[^A-Za-z0-9_-]', '_', plan_id)[:100]}-{uuid.uuid4().hex[:8]}"
+
+
+def write_document(target: Path, document: object) -> Path:
+    """Store a dataclass as JSON; raises OSError if that is not possible."""
+    return write_page(target, to_json(document).decode())
+
+
+def read_document(path: Path, kind: type[T]) -> T | None:
+    """The dataclass of this `kind` that `write_document` stored at `path`; None if it is gone, damaged, or not
+    Firn's."""
+    try:
+        found: T = _adapter(kind).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return found
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
+
+def _documents(folder: Path, kind: type[T]) -> list[T]:
+    """The documents in the folder, the newest names first."""
+    paths = sorted(folder.glob("[!.]*.json"), reverse=True)
+    return [one for path in paths if (one := read_document(path, kind))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +258,9 @@ class TableReport:
         return [Run(now_ms, judged.get(now_ms, ()), list(refused.get(now_ms, {}).values())) for now_ms in newest]
 
     @cached_property
-    def not_judged(self) -> list[NotJudged]:
-        """The topic partitions that were not judged for a long time; those that never were come first."""
+    def not_judged(self) -> list[tuple[str, str, int | None]]:
+        """The topic partitions that were not judged for a long time, each with its condition and the last time, None if
+        it never was; these come first."""
         if self.seen is None:
             return []
         last: dict[str, int] = {}
@@ -228,11 +268,11 @@ class TableReport:
             last.setdefault(one.claim.log, one.validated_ms)
         since = self.now_ms - LONG_AGO_MS
         late = [
-            NotJudged(name, condition, last.get(name))
+            (name, condition, last.get(name))
             for name, condition in self.seen.topic_partitions.items()
             if last.get(name, 0) < since
         ]
-        return sorted(late, key=lambda one: (one.last_ms or 0, one.name))
+        return sorted(late, key=lambda one: (one[2] or 0, one[0]))
 
     @property
     def held(self) -> Mapping[str, str]:
@@ -258,31 +298,6 @@ class TableReport:
         return self.seen.published.get(one.validation) if self.seen and one.passed else None
 
 
-def tables_of(
-    verdicts: Iterable[Verdict], refusals: Iterable[Refusal], seen: Mapping[str, Seen], now_ms: int
-) -> list[TableReport]:
-    """A report for each table that has `verdicts` or `refusals` or was `seen`, by name."""
-    judged: dict[str, list[Verdict]] = defaultdict(list)
-    for one in verdicts:
-        judged[one.claim.table].append(one)
-    refused: dict[str, list[Refusal]] = defaultdict(list)
-    for refusal in refusals:
-        refused[refusal.table].append(refusal)
-    return [
-        TableReport(name, judged.get(name, ()), refused.get(name, ()), seen.get(name), now_ms)
-        for name in sorted({*judged, *refused, *seen})
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class CertificatePage:
-    """A certificate of erased keys; `page` is the path of its page under the reports folder."""
-
-    table: str
-    request: str
-    page: str
-
-
 def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     """Build the pages for what is stored under `reports`, as of `now_ms` (epoch milliseconds; default: now).
 
@@ -291,37 +306,74 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     the last front page wins.
     """
     now = int(datetime.now(UTC).timestamp() * 1000) if now_ms is None else now_ms
-    stored = [one for one in _documents(reports / VERDICTS, Verdict) if NAME.fullmatch(one.run_name)]
+    verdicts: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in _documents(reports / VERDICTS, Verdict):
+        if NAME.fullmatch(verdict.run_name):
+            verdicts[verdict.claim.table].append(verdict)
+    refusals: dict[str, list[Refusal]] = defaultdict(list)
+    for refusal in _documents(reports / REFUSALS, Refusal):
+        refusals[refusal.table].append(refusal)
     seen = {was.table: was for was in _documents(reports / TABLES, Seen)}
-    certificates = list(_certificates(reports))
-    tables = tables_of(stored, _documents(reports / REFUSALS, Refusal), seen, now)
+    tables = [
+        TableReport(name, verdicts.get(name, ()), refusals.get(name, ()), seen.get(name), now)
+        for name in sorted({*verdicts, *refusals, *seen})
+    ]
+    certificates = [page.relative_to(reports) for page in sorted((reports / CERTIFICATES).glob("*/request-*.html"))]
     pages = environment()
     pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, listed=LISTED, most_reason=REASON)
-    for one in stored:
-        target = reports / PLANS / f"{one.run_name}.html"
-        if not target.exists():
-            write_page(target, pages.get_template("plan.html.j2").render(verdict=one, claim=one.claim))
     for table in tables:
-        page = pages.get_template("table.html.j2").render(
-            report=table,
-            certificates=[one for one in certificates if one.table == table.table],
-        )
+        for verdict in table.verdicts:
+            target = reports / PLANS / f"{verdict.run_name}.html"
+            if not target.exists():
+                write_page(target, pages.get_template("plan.html.j2").render(verdict=verdict, claim=verdict.claim))
+        own = [page for page in certificates if page.parent.name == table.table]
+        page = pages.get_template("table.html.j2").render(report=table, certificates=own)
         write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(tables=tables, now_ms=now, certificates=certificates)
     return write_page(reports / "index.html", front)
 
 
-def _documents(folder: Path, kind: type[T]) -> list[T]:
-    """The documents in the folder, the newest names first."""
-    paths = sorted(folder.glob("[!.]*.json"), reverse=True)
-    return [one for path in paths if (one := read_document(path, kind))]
+PAGES = Path(__file__).parent / "pages"
+
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Content policy: no page loads anything or runs a script, whatever data it shows."""
 
 
-def _certificates(reports: Path) -> Iterator[CertificatePage]:
-    for page in sorted((reports / CERTIFICATES).glob("*/request-*.html")):
-        yield CertificatePage(
-            page.parent.name, page.stem.removeprefix("request-"), page.relative_to(reports).as_posix()
-        )
+def environment() -> Environment:
+    """The templates, with filters for numbers, sizes and times; all text is escaped."""
+    templates = Environment(
+        loader=FileSystemLoader(PAGES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals["policy"] = CONTENT_POLICY
+    templates.filters.update(
+        moment=moment,
+        second=lambda at: moment(at).partition(".")[0],
+        size=size,
+        count=count,
+        number=lambda number: f"{number:,}",
+        clauses=clauses,
+        fates=fates,
+        count_of=lambda things, noun: count(len(things), noun),
+    )
+    return templates
+
+
+def clauses(text: str) -> Markup:
+    """A message with each clause on a line of its own, and the commands in backticks as code."""
+    escaped = str(Markup("<br>").join(map(printable, text.split("; "))))
+    return Markup(
+        re.sub("`([^`]+)`|(?<=: )(firn [^<`]+)(?=<br>|$)", lambda one: f"<code>{one[1] or one[2]}</code>", escaped)
+    )
+
+
+def certificate_page(content: Mapping[str, Any], document: str) -> str:
+    """The page for the `content` of a certificate; `document` is the name of the JSON file next to the page."""
+    return environment().get_template("certificate.html.j2").render(one=content, most=POSITIONS, document=document)
 
 
 _CERTIFICATE = re.compile(r"request-[0-9a-f]{32}\.(json|html)", re.ASCII)

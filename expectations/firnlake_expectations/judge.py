@@ -16,7 +16,7 @@ from firnlake_expectations.promises import FINGERPRINT, NOUNS, promises_for
 from firnlake_expectations.tables import Layout, fill
 from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.views import derive, derive_retention
-from firnlake_expectations.wording import count, moment, none_of, shown_key
+from firnlake_expectations.wording import count, moment, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,7 +106,9 @@ def _finding(
     else:
         said = promise.differences(figures, claim)
         number, samples = len(said), tuple(Sample(None, None, one) for one in said)
-    said = said or [none_of(checked, NOUNS[promise.checked])]
+    if not said:
+        noun = NOUNS[promise.checked]
+        said = [f"0 of {count(checked, noun)}" if checked else f"no {noun} to look at"]
     note = promise.note(figures, claim) if promise.note else ""
     observed = "; ".join(filter(None, [*said, note])) + "."
     return Finding(promise.name, promise.sentence, not number, observed, samples, promise.number, checked, number)

@@ -23,14 +23,13 @@ import pyarrow.compute as pc
 
 from firnlake_expectations.case import AFTER, BEFORE, CONVERT, ERASE, IN_PLACE, SIDES
 from firnlake_expectations.fingerprint import hashed, plain_columns, plain_type
-from firnlake_expectations.visible import loaded
+from firnlake_expectations.visible import Visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from firnlake_expectations.case import Case, JudgedColumns, Part
     from firnlake_expectations.duck import Duck
-    from firnlake_expectations.visible import Visible
 
 STRANGERS: Final = "strangers"
 """The table of the records of all sides that do not belong to the topic partition of their plan."""
@@ -230,7 +229,7 @@ def fill(duck: Duck, layout: Layout) -> None:
     """
     layout.make(duck)
     every = [(plan, part) for plan, case in enumerate(layout.cases) for part in case.parts]
-    visible = loaded(duck, [(part.name, part.listed) for _, part in every])
+    visible = Visible(duck, [(part.name, part.listed) for _, part in every])
     waiting: SimpleQueue[tuple[int, Part] | None] = SimpleQueue()
     for one in (*every, *[None] * duck.threads):
         waiting.put(one)
@@ -243,7 +242,7 @@ def fill(duck: Duck, layout: Layout) -> None:
 class Filler:
     """The work of a thread, which has its own connection. Records are buffered, because parts may be small and many."""
 
-    def __init__(self, duck: Duck, layout: Layout, visible: Visible | None) -> None:
+    def __init__(self, duck: Duck, layout: Layout, visible: Visible) -> None:
         self._duck, self._layout, self._visible = duck, layout, visible
         self._held: dict[tuple[str, ...], list[tuple[pa.Table, pa.Array]]] = defaultdict(list)
         """Records and their plans, by the table that they go to and their columns."""
@@ -265,13 +264,13 @@ class Filler:
 
     def _wanted(self, part: Part) -> tuple[str, ...]:
         """The columns to read from `part`, those that equality deletes compare included."""
-        compared = self._visible.columns if self._visible and part.has_deletes else ()
+        compared = self._visible.columns if part.listed else ()
         return tuple(dict.fromkeys((*self._layout.wanted(part), *compared)))
 
     def _seen(self, table: pa.Table, plan: int, part: Part, first: int) -> pa.Table:
         """Those of the records in `table` that readers see. The records begin at place `first` of `part`."""
         wanted = list(self._layout.wanted(part))
-        if self._visible is None or part.listed is None or not part.has_deletes or not table.num_rows:
+        if part.listed is None or not table.num_rows:
             return table.select(wanted)
         seen = self._visible.of(self._duck, part.name, part.listed, table, first)
         hidden = table.num_rows - (pc.sum(seen).as_py() or 0)

@@ -60,8 +60,9 @@ class Visible:
     """Tells hidden from visible records. The deletes are loaded once per database; `of` may then be called by threads,
     each with a connection of its own."""
 
-    def __init__(self, duck: Duck, entries: Iterable[tuple[str, Listed]]) -> None:
-        reached = list(entries)
+    def __init__(self, duck: Duck, entries: Iterable[tuple[str, Listed | None]]) -> None:
+        """Load the deletes that may apply to data files with these names and entries."""
+        reached = [(name, one) for name, one in entries if one is not None and one.deletes]
         deletes = {one.name: one for _, entry in reached for one in entry.deletes}
         self._numbers = {name: number for number, name in enumerate(deletes)}
         self._known: dict[tuple[str, ...], str] = {}
@@ -111,6 +112,8 @@ class Visible:
         self, duck: Duck, reached: Sequence[tuple[str, Listed]]
     ) -> dict[tuple[str, Listed], npt.NDArray[np.int64]]:
         """The places that position deletes hide, ascending, of each of the data files that have some."""
+        if not reached:
+            return {}
         groups: dict[tuple[str, ...], int] = {}
         rows = [
             {
@@ -174,9 +177,3 @@ class Visible:
         with duck.seeing(taken=taken, entry=entry, own=own):
             hidden_places: npt.NDArray[np.int64] = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
         return hidden_places
-
-
-def loaded(duck: Duck, entries: Iterable[tuple[str, Listed | None]]) -> Visible | None:
-    """The deletes that may apply to data files with these names and entries; None if there are no such deletes."""
-    reached = [(name, one) for name, one in entries if one is not None and one.deletes]
-    return Visible(duck, reached) if reached else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 KEY_CHARACTERS = 80
@@ -89,21 +89,17 @@ FATES: Final = {
 """What becomes of records that are read and not kept, by figure: with the records kept, they are all that was read."""
 
 
-def fates(figures: Mapping[str, int], but: Collection[str] = ()) -> str:
-    """`3 superseded, 1 tombstone removed`: the `figures` of records that went, apart from those named in `but`."""
-    gone = {name: figures.get(name, 0) for name in FATES if name not in but}
-    return ", ".join(f"{number:,} {fate(number, FATES[name])}" for name, number in gone.items() if number)
+def fates(figures: Mapping[str, int]) -> str:
+    """`3 superseded, 1 tombstone removed`: the `figures` of records that went."""
+    return ", ".join(
+        f"{figures[name]:,} {fate(figures[name], words)}" for name, words in FATES.items() if figures[name]
+    )
 
 
 def fate(number: int, words: str) -> str:
     """`superseded`, `tombstone removed`, `tombstones removed`."""
     of_many = words.removeprefix("records ")
     return of_many.replace("s removed", " removed") if number == 1 else of_many
-
-
-def none_of(number: int, noun: str) -> str:
-    """`0 of 10,061 keys`: nothing that was looked at breaks a promise; `no key to look at` if there was nothing."""
-    return f"0 of {count(number, noun)}" if number else f"no {noun} to look at"
 
 
 def size(number: int) -> str:

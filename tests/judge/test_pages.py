@@ -9,8 +9,19 @@ from urllib.parse import unquote
 import pytest
 
 from firnlake_expectations.checkpoint import build_data_docs
-from firnlake_expectations.data_quality import LISTED, Refusal, Seen, Tombstones, build_pages, page_of
-from firnlake_expectations.templates import CERTIFICATES, POSITIONS, RESULTS, certificate_page, write_page
+from firnlake_expectations.data_quality import (
+    CERTIFICATES,
+    LISTED,
+    POSITIONS,
+    RESULTS,
+    Refusal,
+    Seen,
+    Tombstones,
+    build_pages,
+    certificate_page,
+    page_of,
+    write_page,
+)
 from tests.support.judged import CLAIM, CLEANING, verdicts_on
 from tests.support.pages import Page, text_of
 

@@ -16,8 +16,8 @@ from great_expectations.expectations.expectation_configuration import Expectatio
 from firnlake_expectations import checkpoint
 from firnlake_expectations.case import Finding, Verdict
 from firnlake_expectations.checkpoint import UnjudgedError, verdicts
+from firnlake_expectations.data_quality import RESULTS, VERDICTS, read_document
 from firnlake_expectations.promises import OWN_SUITES, promises_for
-from firnlake_expectations.templates import RESULTS, VERDICTS, read_document
 from tests.support.judged import CLEANING, judged_on, replaced
 
 if TYPE_CHECKING:

@@ -228,7 +228,7 @@ def look(lake: "Lake") -> list[str]:
     """
     from firnlake.errors import FirnError, NotFoundError
     from firnlake.table.records import is_table_of_records
-    from firnlake_expectations.templates import write_page
+    from firnlake_expectations.data_quality import write_page
 
     before = known_tables(lake.home)
     found = []

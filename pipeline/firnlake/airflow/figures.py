@@ -47,12 +47,11 @@ def mapped_jobs(lake: Lake, plans: Sequence[Plan], plans_per_job: int) -> Iterat
 
 
 SHOWN = 100
-FIGURES = 8
+FIGURES = 5
 """Number of columns that have counts."""
 _HEADER = (
-    "| topic partition | records in | records out | superseded | tombstones removed | erased | also gone | bytes in | "
-    "bytes out | verdict |\n"
-    "| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- |"
+    "| topic partition | records in | records out | gone | bytes in | bytes out | verdict |\n"
+    "| --- | ---: | ---: | --- | ---: | ---: | --- |"
 )
 
 
@@ -80,10 +79,7 @@ def _judged(stage: Stage, plan: Plan) -> str:
     figures = (
         counts.records_in,
         counts.records_out,
-        counts.superseded,
-        counts.tombstones_removed,
-        counts.erased,
-        fates(counts.model_dump(), but=("superseded", "tombstones_removed", "erased")),
+        fates(counts.model_dump()),
         counts.bytes_in,
         counts.bytes_out,
     )

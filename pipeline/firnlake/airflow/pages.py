@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from firnlake.clock import show_span
 from firnlake.inspect.status import PartitionCondition, Status
+from firnlake_expectations.data_quality import environment as pages
 from firnlake_expectations.data_quality import report_of
-from firnlake_expectations.templates import environment as pages
 from firnlake_expectations.wording import size
 
 NOTHING = "–"

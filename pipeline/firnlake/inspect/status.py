@@ -42,8 +42,7 @@ from firnlake.table.policy import Policies
 from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import LEVELS, TopicPartition
 from firnlake.table.state import State
-from firnlake_expectations.data_quality import Seen, Tombstones
-from firnlake_expectations.templates import write_page
+from firnlake_expectations.data_quality import Seen, Tombstones, write_page
 from firnlake_expectations.wording import count, log_name
 
 log = logging.getLogger(__name__)

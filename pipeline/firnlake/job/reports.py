@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from firnlake.iceberg.files import REPORTS_FOLDER, files_in, metadata_folder, name_of, store, write_whole
-from firnlake_expectations.templates import PLANS, REFUSALS, RESULTS, VERDICTS, write_page
+from firnlake_expectations.data_quality import PLANS, REFUSALS, RESULTS, VERDICTS, write_page
 from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.wording import file_name
 

@@ -32,8 +32,7 @@ from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.segment import TopicPartition
-from firnlake_expectations.data_quality import build_pages
-from firnlake_expectations.templates import CERTIFICATES, certificate_page, write_page
+from firnlake_expectations.data_quality import CERTIFICATES, build_pages, certificate_page, write_page
 
 _FORMAT: Final = "firn-certificate-v2"
 _SEAL: Final = "sha256"
