@@ -25,7 +25,7 @@ import numpy as np
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.files import Kind
 from firnlake.ingest.land import land
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table import manifest_reader

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from firnlake import clock
 from firnlake.engine.engine import Engine, Engines
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Finding
+from firnlake.iceberg.files import Finding
 from firnlake.ingest.adopt import Adoption, adopt, preview
 from firnlake.ingest.land import Landed, land
 from firnlake.inspect.explain_key import KeyExplanation, explain_key

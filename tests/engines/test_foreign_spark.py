@@ -17,7 +17,7 @@ from firnlake import clock
 from firnlake.engine.spark import SparkEngine
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.change import BranchChange, Commit
-from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.files import Kind
 from firnlake.ingest.adopt import adopt, preview
 from firnlake.ingest.quarantine import batches
 from firnlake.lanes import Lane

@@ -12,21 +12,24 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from firnlake import clock
 from firnlake.iceberg.branches import (
+    KEPT_MS,
     REMOVED,
     REMOVED_TOMBSTONES,
     SNAPSHOT_ID,
     ancestors,
     at_snapshot,
+    cut_off,
     head_of,
     memory_in,
     properties_of,
+    repeated,
 )
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
-from firnlake.iceberg.deleter import Kind
-from firnlake.iceberg.snapshots import KEPT_MS, MIN_SNAPSHOTS, cut_off, repeated
+from firnlake.iceberg.files import Kind
 from firnlake.job.garbage import newer_snapshot
+from firnlake.maintain.expire import MIN_SNAPSHOTS
 from firnlake.maintain.maintain import maintain_table
 from firnlake.table.policy import DAY_MS
 from tests.support import lakes

@@ -12,7 +12,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from firnlake.errors import RefusedError
-from firnlake.iceberg.snapshots import MAX_REF_AGE, MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, retained
+from firnlake.iceberg.branches import MAX_SNAPSHOT_AGE
+from firnlake.maintain.expire import MAX_REF_AGE, MIN_SNAPSHOTS, retained
 
 NOW = 1_000_000
 DAYS_5 = 432_000_000

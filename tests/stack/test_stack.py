@@ -10,7 +10,7 @@ import pytest
 from firnlake import clock
 from firnlake.door import OpenCatalog
 from firnlake.iceberg.branches import QUARANTINE, on_branch
-from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.files import Kind
 from infra.processes import members
 from infra.stack.stack import REST, SQL, WORKERS, Stack
 from tests.stack.workload import Workload

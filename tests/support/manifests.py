@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 
 from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Kind
+from firnlake.iceberg.files import Kind
 from tests.support.lakes import NOW, TABLE, append, row
 
 MIN_COUNT: Final = 10

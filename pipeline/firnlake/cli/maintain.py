@@ -15,7 +15,7 @@ from firnlake.cli.options import AsJson, TableName
 from firnlake.errors import FirnError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Finding
+from firnlake.iceberg.files import Finding
 from firnlake.inspect.status import write_snapshot
 from firnlake.maintain import mend as mending
 from firnlake.maintain.maintain import maintain_table

@@ -52,11 +52,11 @@ from firnlake.iceberg.branches import (
     ancestors,
     head_of,
     memory_named,
+    repeated,
 )
 from firnlake.iceberg.deletes import Deletes, Placed
 from firnlake.iceberg.files import metadata_folder
 from firnlake.iceberg.manifests import AVRO_CODEC, Manifests, keeps_every_field, manifest_writer
-from firnlake.iceberg.snapshots import repeated
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,28 @@
-"""Firn's own files of a table: their folders and documents; and the rule by which two locations are the same file."""
+"""Files of a table on its store: where Firn's own ones lie, which locations are the same file, and how files go.
+
+No file system of Arrow deletes several files in one request, so requests are sent in parallel. A file that is already
+gone counts as deleted, because another process deleted it first. What could not be deleted is reported.
+"""
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from pyarrow.fs import FileInfo, FileSelector, FileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from firnlake.errors import RefusedError
+from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.progress import Progress
 
 _WITH_HOST: Final = frozenset({"hdfs", "viewfs", "file"})
 """Schemes whose authority is a host name. A file may have several host names, but has only one path."""
@@ -110,12 +118,6 @@ class Stored:
         return self.written_ms is not None and self.written_ms < than_ms
 
 
-def newest_ms(files: Iterable[Stored]) -> int | None:
-    """Time when the newest of ``files`` was written; None if there are no files, or if any file's time is unknown."""
-    times = [file.written_ms for file in files]
-    return max((one for one in times if one is not None), default=None) if None not in times else None
-
-
 def data_folder(table: Table) -> str:
     """Folder of the data files that Firn writes for ``table``: one folder per job id, and one per landing."""
     return _own_folder(table, DATA_PATH, "data")
@@ -184,3 +186,135 @@ class FrozenModel(BaseModel):
     """Base class of the documents that Firn writes. Documents are immutable, and an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Kind(StrEnum):
+    """Kind of an item; the value is shown to people. Some are parts of a table's maintenance as well."""
+
+    SNAPSHOTS = "snapshots"
+    """Snapshots past their age; as a part, with the files that only they reach."""
+    REF = "branch or tag"
+    EXPIRED = "expired files"
+    """Files that only expired snapshots referred to."""
+    STAGE = "stage"
+    """The documents and files of a job."""
+    FIRN = "Firn's files"
+    """Files in Firn's own folders that belong to no job: those of commits and landings that came to nothing."""
+    ORPHANS = "orphans"
+    """All other files that nothing refers to."""
+    METADATA = "other metadata"
+    """A metadata file of this table that its metadata log does not name."""
+    MANIFESTS = "manifests"
+    """Manifests that were merged into fewer ones; earlier snapshots still list the original manifests."""
+    TOMBSTONES = "removed tombstones"
+    CERTIFICATE = "certificate"
+    """Certificate of an erasure: the finding says that it is issued, or why it is not."""
+    REPORT = "report"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A decision about one item, or about the files of one folder; ``goes`` is true if the item or files are deleted.
+
+    ``bytes`` is the total size of the ``files``; ``age_ms`` is the age of the youngest file, None when unknown.
+    """
+
+    kind: Kind
+    name: str
+    goes: bool
+    reason: str
+    files: int = 1
+    bytes: int = 0
+    age_ms: int | None = None
+    exit_code: int = 0
+    """The exit code that the command returns if this item could not be inspected or deleted; otherwise 0."""
+
+    @classmethod
+    def of_files(
+        cls, kind: Kind, name: str, files: Iterable[Stored], now_ms: int | None, *, goes: bool, reason: str
+    ) -> "Finding":
+        """A finding about all of ``files``, whose ages count from ``now_ms``, unless that is None."""
+        own = list(files)
+        times = [file.written_ms for file in own if file.written_ms is not None]
+        age_ms = now_ms - max(times) if now_ms is not None and times and len(times) == len(own) else None
+        return cls(kind, name, goes, reason, len(own), sum(file.bytes for file in own), age_ms)
+
+    @classmethod
+    def of_error(cls, kind: Kind, name: str, error: FirnError, files: int = 0) -> "Finding":
+        """A finding about an item that could not be inspected or deleted, because of ``error``."""
+        return cls(kind, name, goes=False, reason=str(error), files=files, exit_code=error.exit_code)
+
+    def __str__(self) -> str:
+        size = f"files: {self.files}, bytes: {self.bytes}"
+        return f"{self.kind} {self.name} ({size}), {'deleted' if self.goes else 'kept'}: {self.reason}"
+
+
+WORKERS: Final = 16
+"""Number of files deleted in parallel, because latency dominates on object stores."""
+BATCH: Final = 1000
+"""Number of files deleted before the results are checked. If none of these files could be deleted, the store counts as
+down, and the remaining files are not tried."""
+
+Deletable = tuple[FileSystem, Stored]
+"""A file and its store."""
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Files to delete, and why."""
+
+    kind: Kind
+    name: str
+    """What they belong to, such as a job or a folder."""
+    reason: str
+    files: Sequence[Deletable]
+    now_ms: int | None = None
+    """The time from which their ages count (epoch milliseconds); None if ages do not matter."""
+
+    def finding(self) -> Finding:
+        """The finding about these files, before anything is deleted."""
+        return self._of(file for _, file in self.files)
+
+    def delete(self) -> list[Finding]:
+        """Delete the files; returns findings about the deleted files, and about those that could not be deleted.
+
+        Errors are part of the result and are never raised.
+        """
+        gone: list[Stored] = []
+        failed: list[str] = []
+        title = f"deleting {self.kind}"
+        with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files)) as shown:
+            for first in range(0, len(self.files), BATCH):
+                batch, before = self.files[first : first + BATCH], len(failed)
+                for (_, file), problem in zip(batch, workers.map(lambda one: delete_file(*one), batch), strict=True):
+                    if problem is None:
+                        gone.append(file)
+                    else:
+                        failed.append(f"{file.path}: {problem}")
+                shown.advance(len(batch))
+                if len(failed) - before == len(batch) > 1:
+                    break
+        found = [self._of(gone)] if gone else []
+        if failed:
+            error = UnavailableError(f"could not be deleted, first {failed[0]}")
+            found.append(Finding.of_error(self.kind, self.name, error, files=len(self.files) - len(gone)))
+        return found
+
+    def _of(self, files: Iterable[Stored]) -> Finding:
+        return Finding.of_files(self.kind, self.name, files, self.now_ms, goes=True, reason=self.reason)
+
+
+def delete_file(access: FileSystem, stored: Stored) -> str | None:
+    """Delete a file and its checksum file; return the reason of a failure, None when the file is gone."""
+    try:
+        access.delete_file(stored.path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return " ".join(str(error).split())
+    if isinstance(access, LocalFileSystem):
+        # Hadoop's local file system keeps a checksum file next to each file.
+        path = Path(stored.path)
+        with suppress(OSError):
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return None

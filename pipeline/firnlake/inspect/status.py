@@ -28,12 +28,12 @@ from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branc
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, metadata_folder, write_whole
 from firnlake.iceberg.manifests import DAMAGED
-from firnlake.iceberg.snapshots import retained
 from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.outlook import Outlook, in_words, outlooks
 from firnlake.job.failures import AGAIN_MS, told_once
 from firnlake.job.reports import copy_reports
 from firnlake.lanes import Lane, until
+from firnlake.maintain.expire import retained
 from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
 from firnlake.table.history import CommitSummary, Counts, appended_bytes, is_mending, removed_bytes

@@ -36,7 +36,6 @@ from firnlake import clock
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
-from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
     ERASURES_FOLDER,
     EXPIRED_FOLDER,
@@ -44,8 +43,13 @@ from firnlake.iceberg.files import (
     JOBS_FOLDER,
     PLANS_FOLDER,
     REPORTS_FOLDER,
+    Deletable,
+    Finding,
+    Garbage,
+    Kind,
     Stored,
     data_folder,
+    delete_file,
     job_folder,
     metadata_folder,
     name_of,

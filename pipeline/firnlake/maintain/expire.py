@@ -4,16 +4,17 @@ The rules are in the Iceberg spec, "Snapshot Retention Policy". Before a commit 
 Firn lists the files that lose their last reference, in a document below its own folder. Afterwards it loads the table
 again, and deletes those of the files that nothing reaches any more. If it is interrupted, the next run goes on.
 
-Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.snapshots`), in the same
+Before snapshots go that tell the progress of sinks, empty snapshots tell it again (`iceberg.branches`), in the same
 commit. A commit can't require that there is no other ref (Iceberg REST catalog specification, ``TableRequirement``),
 and catalogs remove the refs of a snapshot together with it. So a branch or tag that another process creates meanwhile
 on an expiring snapshot goes with the snapshot.
 """
 
 import os
+import re
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -22,7 +23,9 @@ from typing import Final
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -34,22 +37,38 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from firnlake.iceberg.branches import FIRN_BRANCHES, ancestors, memory_in, memory_named
+from firnlake.errors import RefusedError
+from firnlake.iceberg.branches import (
+    BRANCH,
+    FIRN_BRANCHES,
+    MAX_SNAPSHOT_AGE,
+    ancestors,
+    cut_off,
+    firn_properties,
+    line_of,
+    max_snapshot_age,
+    memory_in,
+    memory_named,
+    older_tombstones,
+)
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds, is_live
 from firnlake.iceberg.commit import settle
-from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind, delete_file
 from firnlake.iceberg.files import (
     DATA_PATH,
     EXPIRED_FOLDER,
     METADATA_PATH,
+    Deletable,
+    Finding,
+    Garbage,
+    Kind,
     Stored,
+    delete_file,
     files_in,
     metadata_folder,
     store,
     write_whole,
 )
-from firnlake.iceberg.snapshots import SnapshotRetention, cut_off, retained
 from firnlake.job.garbage import OF_AGE, unless_reached
 from firnlake.job.stage import planned_on
 from firnlake.lanes.erasure.certificate import history_ends
@@ -63,6 +82,112 @@ AT_ONCE: Final = 1000
 """Number of snapshots that one commit removes: PyIceberg's catalogs take seconds for 10,000, and refuse the removal if
 another writer commits meanwhile."""
 _REASON: Final = "only expired snapshots referred to it"
+MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
+MAX_REF_AGE: Final = "history.expire.max-ref-age-ms"
+_LIMITS: Final = {MAX_SNAPSHOT_AGE: max_snapshot_age({}), MIN_SNAPSHOTS: 1, MAX_REF_AGE: 2**63 - 1}
+"""Iceberg's defaults."""
+
+
+@dataclass(frozen=True)
+class SnapshotRetention:
+    """The snapshots that a table keeps, and the snapshots, branches and tags that expire, with reasons."""
+
+    snapshots: frozenset[int]
+    """Ids of the snapshots that the table keeps."""
+    expired_snapshots: Mapping[int, str]
+    """Reasons by id of the expired snapshot, in the order of the metadata (oldest first)."""
+    expired_refs: Mapping[str, str]
+    """Reasons by name of the expired branch or tag."""
+
+
+def retained(
+    identifier: str,
+    metadata: TableMetadata,
+    now_ms: int,
+    erased_below: int = 0,
+    needed: Collection[int] = (),
+) -> SnapshotRetention:
+    """The retention of table ``identifier`` with this ``metadata`` at ``now_ms`` (epoch milliseconds).
+
+    On main and Firn's branches, snapshots with a sequence number below ``erased_below`` expire whatever their age,
+    because they may hold erased keys. The newest snapshot of a branch, snapshots that a tag or another branch keeps,
+    those with an id in ``needed``, and the memory of kept snapshots (``iceberg.branches``) do not expire.
+
+    Raises RefusedError for a limit that is not a whole number.
+    """
+    limits = {name: _limit(identifier, metadata.properties, name) for name in _LIMITS}
+    snapshots = {one.snapshot_id: one for one in metadata.snapshots}
+    expired_refs = {
+        name: reason
+        for name, ref in metadata.refs.items()
+        if name != MAIN_BRANCH
+        and (reason := _ref_expires(ref, snapshots.get(ref.snapshot_id), now_ms, limits[MAX_REF_AGE]))
+    }
+    kept: set[int] = set()
+    reached: dict[int, str] = {}
+    for name, ref in metadata.refs.items():
+        if name in expired_refs:
+            continue
+        kept.add(ref.snapshot_id)
+        if ref.snapshot_ref_type is SnapshotRefType.TAG:
+            reached.setdefault(ref.snapshot_id, "")
+            continue
+        max_age = limits[MAX_SNAPSHOT_AGE] if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
+        least = limits[MIN_SNAPSHOTS] if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+        reason = f"on branch {name}, older than {MAX_SNAPSHOT_AGE} = {max_age}, not among the newest {least}"
+        erasing = f"on branch {name}, from before keys were erased (firn.erase.history = expire)"
+        has_erased = name in (MAIN_BRANCH, *FIRN_BRANCHES)
+        staying = True
+        for place, snapshot in enumerate(line_of(metadata, ref.snapshot_id)):
+            is_erased = has_erased and place > 0 and (snapshot.sequence_number or 0) < erased_below
+            staying = staying and (place < least or now_ms - snapshot.timestamp_ms <= max_age)
+            reached.setdefault(snapshot.snapshot_id, erasing if staying and is_erased else reason)
+            if staying and not is_erased:
+                kept.add(snapshot.snapshot_id)
+    young = (one for one in metadata.snapshots if now_ms - one.timestamp_ms <= limits[MAX_SNAPSHOT_AGE])
+    kept.update(one.snapshot_id for one in young if one.snapshot_id not in reached)
+    others = {*needed, *_memory_of(metadata, {*kept, *needed})}
+    beside = (snapshots[one] for one in others if one in snapshots)
+    kept.update(one.snapshot_id for one in beside if (one.sequence_number or 0) >= erased_below)
+    alone = f"no branch or tag reaches it, older than {MAX_SNAPSHOT_AGE} = {limits[MAX_SNAPSHOT_AGE]}"
+    expired = {one: reached.get(one, alone) for one in snapshots if one not in kept}
+    return SnapshotRetention(frozenset(snapshots.keys() - expired.keys()), expired, expired_refs)
+
+
+def _memory_of(metadata: TableMetadata, kept: Collection[int]) -> set[int]:
+    """Ids of the snapshots of removed tombstones that belong to the histories of the ``kept`` snapshots."""
+    memory: dict[int | None, int] = {}
+    own = (one for one in metadata.snapshots if BRANCH not in firn_properties(one))
+    # Parents come first, because their numbers are lower.
+    for snapshot in sorted(own, key=lambda one: one.sequence_number or 0):
+        named = memory_in(snapshot)
+        if named is None and snapshot.parent_snapshot_id in memory:
+            named = memory[snapshot.parent_snapshot_id]
+        elif named is None:
+            older = older_tombstones(metadata, snapshot)
+            named = older.snapshot_id if older else 0
+        memory[snapshot.snapshot_id] = named
+    return {memory[one] for one in kept if memory.get(one)}
+
+
+def _ref_expires(ref: SnapshotRef, snapshot: Snapshot | None, now_ms: int, default_ms: int) -> str | None:
+    """The reason why ``ref``, which points at ``snapshot``, expires; None when it does not expire."""
+    if snapshot is None:
+        return f"its snapshot {ref.snapshot_id} is not in the table's metadata"
+    max_age = default_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
+    if now_ms - snapshot.timestamp_ms <= max_age:
+        return None
+    return f"its snapshot is older than {MAX_REF_AGE} = {max_age}"
+
+
+def _limit(identifier: str, properties: Mapping[str, str], name: str) -> int:
+    text = properties.get(name, str(_LIMITS[name]))
+    least = 1 if name == MIN_SNAPSHOTS else 0
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) < least:
+        raise RefusedError(
+            f"table {identifier}: property {name} is {text[:100]!r}; allowed: a whole number, {least} or more"
+        )
+    return int(text)
 
 
 _FILES: Final = TypeAdapter(dict[str, int])

@@ -35,8 +35,18 @@ from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.iceberg.commit import commit_changes, settle
-from firnlake.iceberg.deleter import Deletable, Finding, Garbage, Kind
-from firnlake.iceberg.files import DATA_PATH, METADATA_PATH, Stored, files_in, path_of, store
+from firnlake.iceberg.files import (
+    DATA_PATH,
+    METADATA_PATH,
+    Deletable,
+    Finding,
+    Garbage,
+    Kind,
+    Stored,
+    files_in,
+    path_of,
+    store,
+)
 from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates

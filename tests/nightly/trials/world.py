@@ -56,7 +56,7 @@ class _Machine:
 @contextmanager
 def one_by_one() -> Iterator[None]:
     """Within, Firn's machine shows the time of the trial, and deletes files one by one: a seed does it all again."""
-    with patch("firnlake.clock.now_ms", lambda: _Machine.now()), patch("firnlake.iceberg.deleter.WORKERS", 1):
+    with patch("firnlake.clock.now_ms", lambda: _Machine.now()), patch("firnlake.iceberg.files.WORKERS", 1):
         yield
 
 

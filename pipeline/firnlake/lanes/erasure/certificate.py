@@ -21,10 +21,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake.clock import show_ms
 from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import number_of_main
+from firnlake.iceberg.branches import max_snapshot_age, number_of_main
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.deleter import Finding, Kind
-from firnlake.iceberg.snapshots import max_snapshot_age
+from firnlake.iceberg.files import Finding, Kind
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
 from firnlake.lanes.erasure.search import OLDER, Problem, Search, search

@@ -33,7 +33,7 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from firnlake.clock import exact_span
 from firnlake.errors import RefusedError, UnavailableError
-from firnlake.iceberg.branches import at_snapshot
+from firnlake.iceberg.branches import MAX_SNAPSHOT_AGE, at_snapshot, max_snapshot_age
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
@@ -49,7 +49,6 @@ from firnlake.iceberg.files import (
     write_whole,
 )
 from firnlake.iceberg.keys import Flags
-from firnlake.iceberg.snapshots import MAX_SNAPSHOT_AGE, max_snapshot_age
 from firnlake.lanes.erasure.digests import digests, digests_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import ManifestCache, read
