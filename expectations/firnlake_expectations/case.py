@@ -176,7 +176,7 @@ class JudgedColumns:
     uuids: tuple[str, ...] = ()
 
     def kept(self, columns: Collection[str]) -> tuple[str, ...]:
-        """The columns that C1 keeps, in order: the columns of the `Fingerprint`."""
+        """The columns that C1 keeps, in order: the columns of a `fingerprint`."""
         return tuple(name for name in columns if name not in (self.level, self.delete_horizon))
 
     def of_transactions(self, columns: Collection[str]) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class Case:
     """One plan to judge; it can be pickled if its parts can.
 
     parts         all data files of every side
-    fingerprint   sum of `Fingerprint` over the records that the plan keeps, taken when compaction read them; then only
+    fingerprint   `fingerprint` of the records that the plan keeps, taken when compaction read them; then only
                   the values written are read. None: values of both sides are compared
     secret        lane `erase`: the table's UUID, under which the digests of keys are made
     digests       lane `erase`: the digest of each requested key, and the offset below which its records are erased

@@ -66,9 +66,21 @@ def verdicts(found: Sequence[Verdict], reports: Path, *, job: str, seconds: floa
 
     Stores the validation result of the `job` and a document per plan as new files under `reports`; they never change,
     so any number of processes may judge at the same time. `seconds` is the time that it took to find all verdicts.
-    Raises UnjudgedError if Great Expectations did not check all that was found.
+    Raises UnjudgedError unless Great Expectations looked at all plans, answered for every promise of the lane, and
+    agrees with what was found.
     """
-    validation = check(found, job, reports)
+    claim = found[0].claim
+    evidence = [
+        {
+            **{row.name: row.broken for row in one.expectations if row.contract},
+            OWN_SUITES.name: sum(not row.passed for row in one.expectations if not row.contract),
+        }
+        for one in found
+    ]
+    validation = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
+    with ONE_AT_A_TIME:
+        result = _run(evidence, claim, validation, context_of(reports))
+    compare(result, claim.lane, evidence)
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     given = {}
     for one in found:
@@ -82,29 +94,6 @@ def verdicts(found: Sequence[Verdict], reports: Path, *, job: str, seconds: floa
         )
         write_document(reports / VERDICTS / f"{given[plan_id].run_name}.json", given[plan_id])
     return given
-
-
-def evidence_of(verdict: Verdict) -> dict[str, int]:
-    """The plan's row in the evidence."""
-    return {
-        **{one.name: one.broken for one in verdict.expectations if one.contract},
-        OWN_SUITES.name: sum(not one.passed for one in verdict.expectations if not one.contract),
-    }
-
-
-def check(found: Sequence[Verdict], job: str, reports: Path) -> str:
-    """Check the evidence of `job`, whose plans share table and lane, and store the result under `reports`.
-
-    Returns the name of the run. Raises UnjudgedError unless Great Expectations looked at all plans, answered for every
-    promise of the lane, and agrees with what was found.
-    """
-    claim = found[0].claim
-    run_name = f"{file_name(job)}-{uuid.uuid4().hex[:8]}"
-    evidence = [evidence_of(one) for one in found]
-    with ONE_AT_A_TIME:
-        result = _run(evidence, claim, run_name, context_of(reports))
-    compare(result, claim.lane, evidence)
-    return run_name
 
 
 def _run(
@@ -174,14 +163,13 @@ def function_named(text: str) -> Callable[[str], Any]:
 def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Sequence[Mapping[str, int]]) -> None:
     """Raise UnjudgedError unless `result` says of every promise of `lane` what the `evidence` says."""
     answers = {one.expectation_config.type: one for one in result.results if one.expectation_config}
-    for promise in (*promises_for(lane), OWN_SUITES):
-        violations = sum(row[promise.name] for row in evidence)
-        answer = answers.pop(promise.name, None)
+    expected = {one.name: sum(row[one.name] for row in evidence) for one in (*promises_for(lane), OWN_SUITES)}
+    for name, violations in expected.items():
+        answer = answers.pop(name, None)
         if answer is None or answer.result.get("observed_value") != violations or answer.success != (violations == 0):
             said = answer.exception_info or answer.result if answer else "nothing"
             raise UnjudgedError(
-                f"Great Expectations says of {promise.name} and {len(evidence)} plans: {said}; "
-                f"allowed: a sum of {violations}"
+                f"Great Expectations says of {name} and {len(evidence)} plans: {said}; allowed: a sum of {violations}"
             )
     if answers or result.success != all(one.success for one in result.results):
         raise UnjudgedError(

@@ -24,28 +24,23 @@ _OWN = threading.local()
 """One connection per thread, because a connection serves one thread at a time, and opening it takes 10 ms."""
 
 
-class Fingerprint:
-    """The fingerprint of records over the `columns` that C1 keeps, namely all except level and delete horizon.
+def fingerprint(records: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> int:
+    """The exact sum of the hashes of `records`, 0 for no records, over the `columns` that C1 keeps, namely all except
+    level and delete horizon. Raises KeyError when a column is missing.
 
-    It can be pickled and used by many threads. Records may have any Arrow type that a Parquet file can hold; large text
-    and bytes (64-bit offsets) hash like small ones.
+    Records may have any Arrow type that a Parquet file can hold; large text and bytes (64-bit offsets) hash like small
+    ones. Many threads may call it.
     """
+    if not records.num_rows:
+        return 0
+    if not hasattr(_OWN, "duck"):
+        from firnlake_expectations.duck import Duck
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
-
-    def of(self, records: pa.Table | pa.RecordBatch) -> int:
-        """The exact sum of the hashes of `records`, 0 for no records. Raises KeyError when a column is missing."""
-        if not records.num_rows:
-            return 0
-        if not hasattr(_OWN, "duck"):
-            from firnlake_expectations.duck import Duck
-
-            _OWN.duck = Duck()
-        taken = plain_columns(records, self.columns)
-        with _OWN.duck.seeing(records=taken):
-            ((total,),) = _OWN.duck.rows(f"SELECT sum({hashed(taken.schema)}::hugeint) FROM records")
-        return int(total)
+        _OWN.duck = Duck()
+    taken = plain_columns(records, columns)
+    with _OWN.duck.seeing(records=taken):
+        ((total,),) = _OWN.duck.rows(f"SELECT sum({hashed(taken.schema)}::hugeint) FROM records")
+    return int(total)
 
 
 def plain_columns(records: pa.Table | pa.RecordBatch, columns: Sequence[str], prefix: str = "c") -> pa.Table:

@@ -6,6 +6,7 @@ Nothing is stored but the findings, which name offsets. They show values only if
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from firnlake_expectations.judge import SAMPLES_PER_RULE
 from firnlake_expectations.wording import count, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from great_expectations.datasource.fluent.interfaces import Batch
@@ -28,37 +29,38 @@ if TYPE_CHECKING:
     from firnlake_expectations.wording import Shown
 
 
-def stored_suite(document: str) -> ExpectationSuite:
-    """The suite in Great Expectations' JSON `document`. Raises ValueError if it is none, or names an unknown type."""
-    told = json.loads(document)
-    if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
-        raise ValueError("it is no suite in JSON")  # noqa: TRY004  # the text of a property is wrong
-    known = list_registered_expectation_implementations()
-    # Great Expectations itself would leave these out, and the rest would pass.
-    unknown = sorted({str(one.get("type")) for one in told["expectations"] if one.get("type") not in known})
-    if unknown:
-        raise ValueError(f"it has expectations of unknown types: {', '.join(unknown)}")
-    return _with_expectations(ExpectationSuite(**told), len(told["expectations"]))
+_FUNCTION = re.compile(r"[\w.]+:\w+", re.ASCII)
 
 
-def suite_from(function: str, table: str, allowed: Collection[str]) -> ExpectationSuite:
-    """The suite that the `function`, written as ``module:function``, returns for `table`.
+def suite_named(name: str, table: str, read: Callable[[str], str]) -> ExpectationSuite:
+    """The suite `name` of `table`: a location of Great Expectations' JSON, of which `read` returns the text, or
+    ``module:function``, which takes the table's name and returns a suite.
 
-    Raises ValueError if the module is not `allowed`, if there is no such function, or if it returns something else.
+    Raises ValueError if environment variable FIRN_SUITE_MODULES does not name the module, and if there is no suite with
+    at least one expectation, all of known types; and any error of `read`.
     """
-    if function.partition(":")[0] not in allowed:
-        raise ValueError("FIRN_SUITE_MODULES does not name its module")
-    try:
-        suite = function_named(function)(table)
-    except Exception as error:  # it is the owner's code
-        raise ValueError(f"{type(error).__name__}: {error}") from error
-    if not isinstance(suite, ExpectationSuite):
-        raise ValueError(f"it returns {type(suite).__name__}")  # noqa: TRY004  # the text of a property is wrong
-    return _with_expectations(suite, len(suite.expectations))
-
-
-def _with_expectations(suite: ExpectationSuite, number: int) -> ExpectationSuite:
-    if not number or len(suite.expectations) != number:
+    if _FUNCTION.fullmatch(name):
+        # Whoever may write a table's properties must not choose what this machine imports.
+        if name.partition(":")[0] not in map(str.strip, os.environ.get("FIRN_SUITE_MODULES", "").split(",")):
+            raise ValueError("FIRN_SUITE_MODULES does not name its module")
+        try:
+            suite = function_named(name)(table)
+        except Exception as error:  # it is the owner's code
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        if not isinstance(suite, ExpectationSuite):
+            raise ValueError(f"it returns {type(suite).__name__}")  # the text of a property is wrong
+        listed = len(suite.expectations)
+    else:
+        told = json.loads(read(name))
+        if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
+            raise ValueError("it is no suite in JSON")  # the text of a property is wrong
+        types = list_registered_expectation_implementations()
+        # Great Expectations itself would leave these out, and the rest would pass.
+        unknown = sorted({str(one.get("type")) for one in told["expectations"] if one.get("type") not in types})
+        if unknown:
+            raise ValueError(f"it has expectations of unknown types: {', '.join(unknown)}")
+        suite, listed = ExpectationSuite(**told), len(told["expectations"])
+    if not listed or len(suite.expectations) != listed:
         raise ValueError(f"it has {count(len(suite.expectations), 'expectation')}")
     return suite
 

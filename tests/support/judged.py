@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from firnlake_expectations.case import AFTER, BEFORE, IN_PLACE, Case, Claim, JudgedColumns, Part, Verdict
 from firnlake_expectations.checkpoint import verdicts
-from firnlake_expectations.fingerprint import Fingerprint
+from firnlake_expectations.fingerprint import fingerprint
 from firnlake_expectations.judge import judge
 from tests.support.records import NOW, History, Record, rows_of, span
 
@@ -200,8 +200,8 @@ def judged_on(
 
     The cleaner has taken its fingerprints of the records ``taken``; None: values are compared.
     """
-    of = Fingerprint(KAFKAS.kept(schema.names)).of
-    prints = [None] * len(plans) if taken is None else [of(table(records, schema)) for records in taken]
+    kept = KAFKAS.kept(schema.names)
+    prints = [None] * len(plans) if taken is None else [fingerprint(table(one, schema), kept) for one in taken]
     cases = [replace(case_of(one, schema), fingerprint=own, **requests) for one, own in zip(plans, prints, strict=True)]
     return judge(cases, schema, KAFKAS, samples=samples)
 

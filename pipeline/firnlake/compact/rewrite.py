@@ -26,7 +26,7 @@ from firnlake.job.change import Change
 from firnlake.job.plan import Plan
 from firnlake.table.history import Counts
 from firnlake.table.segment import RUN, TAIL, Segment
-from firnlake_expectations.fingerprint import Fingerprint
+from firnlake_expectations.fingerprint import fingerprint
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]]
     names = [field.name for field in target.options.schema.fields]
     kept_columns = [name for name in names if name not in (columns.level, columns.delete_horizon)]
     counts = np.zeros(len(Outcome), dtype=np.int64)
-    judges, fingerprint = Fingerprint(kept_columns), 0
+    total = 0
     with _Writers(inputs, target) as writers:
         for segment, marks, batch in ahead(_together(_read(inputs, segments))):
             decided, stamps = _decided(inputs, segment, marks, batch, parameters)
@@ -80,13 +80,13 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]]
                 written.append(records)
                 writers.write(_stamped(inputs, records, level, None if stamps is None else stamps[chosen]), level)
             # Once per batch, because each call of the judge takes milliseconds.
-            fingerprint += judges.of(pa.Table.from_batches(written, batch.schema))
+            total += fingerprint(pa.Table.from_batches(written, batch.schema), kept_columns)
         files = writers.close()
     counts[Outcome.DELETED] = sum(inputs.sources[one.path].records - inputs.visible(one) for one, _ in segments)
     return Change(
         plan=plan,
         counts=_fates(counts.tolist()),
-        fingerprint=str(fingerprint),
+        fingerprint=str(total),
         kept=tuple(file for level, file in files if level not in (QUARANTINED, REMOVED)),
         quarantined=tuple(file for level, file in files if level == QUARANTINED),
         removed_tombstones=tuple(file for level, file in files if level == REMOVED),
