@@ -129,7 +129,7 @@ def batch_of(part: PartitionStatus) -> Batch:
     """What is quarantined of a topic partition."""
     first = part.first_dirty_offset or 0
     size = part.quarantined * 900
-    return Batch(part.topic_partition, "null key", "38c89567529d45fc", part.quarantined, size, first, first + 400)
+    return Batch(part.topic_partition, "38c89567529d45fc", part.quarantined, size, first, first + 400)
 
 
 def publication_of(number: int) -> LaneCommit:

@@ -232,11 +232,8 @@ def quarantine(
     else:
         show.table(
             f"{table}: quarantine",
-            ("topic partition", "reason", "job", "records", "first offset", "last offset"),
-            [
-                (str(one.topic_partition), one.reason, one.job, one.records, one.base_offset, one.last_offset)
-                for one in batches
-            ],
+            ("topic partition", "job", "records", "first offset", "last offset"),
+            [(str(one.topic_partition), one.job, one.records, one.base_offset, one.last_offset) for one in batches],
         )
 
 

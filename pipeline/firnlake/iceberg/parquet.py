@@ -1,14 +1,13 @@
-"""Reads and writes Parquet files, always with page checksums (C23); writes field ids, and returns Iceberg's metrics."""
+"""Opens and writes Parquet files, always with page checksums (C23): with field ids, and with Iceberg's metrics."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import (
@@ -21,15 +20,8 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BooleanType,
-    ListType,
-    MapType,
-    NestedField,
-    StructType,
-)
+from pyiceberg.types import BooleanType
 
 from firnlake.errors import RefusedError
 
@@ -44,120 +36,6 @@ file_writer: Final = partial(pq.ParquetWriter, write_page_checksum=True)
 """``ParquetWriter`` that writes page checksums."""
 write_file: Final = partial(pq.write_table, write_page_checksum=True)
 """``write_table`` that writes page checksums."""
-
-_FIELD_ID: Final = b"PARQUET:field_id"
-
-
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with extension types replaced by their storage types; for example, a UUID is stored as 16 bytes."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    if pa.types.is_struct(kind):
-        return pa.struct([_with_type(part, stored_type(part.type)) for part in kind])
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_with_type(kind.value_field, stored_type(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(
-            _with_type(kind.key_field, stored_type(kind.key_type)),
-            _with_type(kind.item_field, stored_type(kind.item_type)),
-        )
-    return kind
-
-
-def fitted(values: pa.Array, written: pa.Field, column: NestedField, kind: pa.DataType) -> pa.Array:
-    """Convert ``values`` of the file's field ``written`` to ``kind``, the type of the table's ``column``.
-
-    The fields of structs are resolved by id, or by name if the file has no ids. Raises ValueError or an error of Arrow
-    if a value would not stay the same.
-    """
-    if values.type.equals(kind):
-        return values
-    if values.offset and pa.types.is_nested(kind):
-        values = pa.concat_arrays([values])
-    match column.field_type:
-        case StructType(fields=fields):
-            own = {_id(part) or part.name: place for place, part in enumerate(written.type)}
-            parts = []
-            for field in fields:
-                place, target = own.get(field.field_id, own.get(field.name)), kind.field(field.name)
-                if place is None:
-                    parts.append(pa.nulls(len(values), target.type))
-                else:
-                    parts.append(fitted(values.field(place), written.type.field(place), field, target.type))
-            return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
-        case ListType(element_field=field):
-            element = fitted(values.values, written.type.value_field, field, kind.value_type)
-            return pa.LargeListArray.from_arrays(values.offsets, element, type=kind, mask=values.is_null())
-        case MapType(key_field=key, value_field=value):
-            keys = fitted(values.keys, written.type.key_field, key, kind.key_type)
-            items = fitted(values.items, written.type.item_field, value, kind.item_type)
-            return pa.MapArray.from_arrays(values.offsets, keys, items, type=kind, mask=values.is_null())
-    if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
-        return values.cast(kind, safe=False)  # truncated to Iceberg's microseconds
-    converted = values.cast(kind)
-    if pa.types.is_null(values.type) or any(are(values.type) and are(kind) for are in _KINDS):
-        return converted
-    # Arrow lets more pass than Iceberg's promotions, and loses fractions, digits and times of day on the way.
-    again = converted.cast(values.type)
-    if pa.types.is_floating(values.type):
-        # NaN is the same as NaN.
-        values, again = (one.filter(pc.invert(pc.is_nan(one).fill_null(False))) for one in (values, again))  # noqa: FBT003  # Arrow's
-    if not values.equals(again):
-        raise ValueError(f"no conversion from {values.type} to {kind} keeps them")
-    return converted
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-_KINDS: Final = (_is_text, _is_binary, pa.types.is_integer)
-"""Kinds of types within which Arrow's conversions keep every value, or raise."""
-
-
-def required_nulls(values: pa.Array, column: pa.Field) -> Iterator[str]:
-    """The name of each required field within ``column`` that is NULL in ``values``, although what holds it is not."""
-    if values.null_count and not column.nullable:
-        yield column.name
-    kind = values.type
-    if not pa.types.is_nested(kind):
-        return
-    held = values.drop_null() if values.null_count else values
-    if pa.types.is_struct(kind):
-        parts = [(held.field(place), kind.field(place)) for place in range(kind.num_fields)]
-    elif pa.types.is_map(kind):
-        parts = [(held.items, kind.item_field)]
-    else:
-        parts = [(held.flatten(), kind.value_field)]
-    for part, field in parts:
-        yield from required_nulls(part, field.with_name(f"{column.name}.{field.name}"))
-
-
-def _id(part: pa.Field) -> int | None:
-    held = part.metadata or {}
-    return int(held[_FIELD_ID]) if _FIELD_ID in held else None
-
-
-def names_by_id(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, str]:
-    """Names of a file's top-level columns, by field id. If the file has no ids, the name mapping gives the ids."""
-    names = {field_id: column.name for column in schema if (field_id := _id(column)) is not None}
-    if names or mapping is None:
-        return names
-    return {
-        mapped.field_id: name
-        for mapped in mapping.root
-        if mapped.field_id is not None
-        for name in mapped.names
-        if name in schema.names
-    }
-
-
-def _with_type(part: pa.Field, kind: pa.DataType) -> pa.Field:
-    return pa.field(part.name, kind, part.nullable)
 
 
 _WRITE: Final = "write.parquet."

@@ -33,9 +33,6 @@ from firnlake.table.manifest_reader import read_entries
 from firnlake.table.records import TRANSACTION_COLUMNS
 from firnlake.table.segment import TopicPartition
 
-NULL_KEY: Final = "null key"
-"""The only reason for quarantine."""
-
 _NOT_EXPORTED = frozenset({"level", "delete_horizon", *TRANSACTION_COLUMNS})
 """Columns that an export omits: Firn's own columns, and the transaction columns.
 
@@ -71,7 +68,6 @@ class Batch:
     """
 
     topic_partition: TopicPartition
-    reason: str
     job: str
     records: int
     bytes: int
@@ -198,7 +194,6 @@ def _batch(offset: NestedField, topic_partition: TopicPartition, job: str, files
     bounds = [_offsets(file, offset) for file in files]
     return Batch(
         topic_partition=topic_partition,
-        reason=NULL_KEY,
         job=job,
         records=sum(file.record_count for file in files),
         bytes=sum(file.file_size_in_bytes for file in files),

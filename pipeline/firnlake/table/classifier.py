@@ -33,10 +33,9 @@ from pyiceberg.types import (
 
 from firnlake.clock import CALENDAR
 from firnlake.iceberg import manifests
-from firnlake.iceberg.data_files import name_mapping, partition_values
+from firnlake.iceberg.data_files import name_mapping, names_by_id, partition_values
 from firnlake.iceberg.deletes import place
 from firnlake.iceberg.files import Stored, store
-from firnlake.iceberg.parquet import names_by_id
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
