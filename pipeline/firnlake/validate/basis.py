@@ -250,10 +250,6 @@ def properties_after(table: Table, snapshot: Snapshot) -> Mapping[str, str] | No
     return table.metadata.properties
 
 
-_JUDGED: Final = tuple(lane for lane in Lane if lane.traits.writes != "nothing")
-"""The lanes whose commits still tell what their plans have read."""
-
-
 @dataclass(frozen=True)
 class Committed:
     """The commit that made ``snapshot`` on main, on its parent ``before``."""
@@ -265,9 +261,9 @@ class Committed:
 
     @classmethod
     def find(cls, lake: Lake, identifier: str, snapshot_id: int | None) -> "Committed":
-        """The commit that made snapshot ``snapshot_id``, by default Firn's newest commit with a result.
+        """The commit that made snapshot ``snapshot_id``, by default Firn's newest commit of a plan.
 
-        Raises RefusedError if there is no such commit, if it has no result to judge, or if its parent has expired.
+        Raises RefusedError if there is no such commit, if it carried out no plan, or if its parent has expired.
         """
         table = lake.table(identifier)
         snapshot = _newest(table, identifier) if snapshot_id is None else _snapshot(table, identifier, snapshot_id)
@@ -281,9 +277,10 @@ class Committed:
 
     @property
     def bytes(self) -> int:
-        """File bytes that its plans have read."""
+        """File bytes that its plans have read: none if they have only dropped files."""
         counts = self._summary.counts
-        return counts.bytes_in + counts.bytes_in_place
+        drops = Lane(self._summary.lane).traits.writes == "nothing"
+        return 0 if drops else counts.bytes_in + counts.bytes_in_place
 
     def changes(self) -> Iterator[tuple[Change, Basis]]:
         """The change of each plan, and the basis of the plan.
@@ -293,6 +290,11 @@ class Committed:
         properties, at = properties_after(self.table, self.snapshot), at_snapshot(self.table, self.snapshot.snapshot_id)
         find = cache(partial(Basis.find, at, self.identifier, properties, self._manifests))
         for plan in plans_of(self.table, self.snapshot):
+            if properties is None and Lane(plan.lane).traits.writes == "nothing":
+                raise RefusedError(
+                    f"table {self.identifier}: the metadata file of snapshot {self.snapshot.snapshot_id}, which holds "
+                    "the retention of its topics, is gone; allowed: a commit whose metadata file is kept"
+                )
             basis = find(plan.snapshot_id)
             if basis is None:
                 raise RefusedError(
@@ -431,10 +433,10 @@ class _Moved(NamedTuple):
 
 def _newest(table: Table, identifier: str) -> Snapshot:
     for one in ancestors(table):
-        if _has_result(table, one):
+        if plans_of(table, one):
             return one
     raise RefusedError(
-        f"table {identifier} has no commit to verify; required: a commit by one of the lanes {', '.join(_JUDGED)}"
+        f"table {identifier} has no commit to verify; required: a commit by one of the lanes {', '.join(Lane)}"
     )
 
 
@@ -442,14 +444,9 @@ def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
-    if not _has_result(table, snapshot):
+    if not plans_of(table, snapshot):
         raise RefusedError(
             f"table {identifier}: snapshot {snapshot_id} is not the result of a plan; allowed: a commit by "
-            f"one of the lanes {', '.join(_JUDGED)}"
+            f"one of the lanes {', '.join(Lane)}"
         )
     return snapshot
-
-
-def _has_result(table: Table, snapshot: Snapshot) -> bool:
-    plans = plans_of(table, snapshot)
-    return bool(plans) and all(plan.lane in _JUDGED for plan in plans)
