@@ -1,7 +1,7 @@
 """The data-quality pages: a front page, a page per table, and a page per verdict; and the page of a certificate.
 
 They tell whether the promises are kept, what was looked at and what was not, tombstones, and the trend. Their figures
-come from the stored verdicts and refusals, and from what the pipeline last saw of a table.
+come from the stored verdicts, and from what the pipeline last saw of a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from firnlake_expectations.case import Verdict
-from firnlake_expectations.wording import count, fates, file_name, log_name, moment, plain, printable, shown, size
+from firnlake_expectations.wording import count, fates, file_name, moment, plain, printable, shown, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +36,6 @@ VERDICTS = "verdicts"
 """Folder of the verdicts below the reports. Their names begin with the time, so they sort by it."""
 PLANS = "plans"
 """Folder of the verdicts' pages below the reports."""
-REFUSALS = "refusals"
-"""Folder of the refusals below the reports. Their names begin with the time, so they sort by it."""
 TABLES = "tables"
 """Folder of the tables' pages below the reports."""
 CERTIFICATES = "erasures"
@@ -55,9 +53,7 @@ NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
 NEWEST = 500
 """Maximum number of verdicts on a table's page; the pages of older ones stay."""
 LISTED = 20
-"""Maximum number of lines in any other list: broken promises, what was not judged, the refused plans of a run."""
-REASON = 1_000
-"""Maximum number of characters of a refusal's reason."""
+"""Maximum number of lines in any other list: broken promises, what was not judged."""
 POSITIONS = 100
 """Maximum number of keys' positions that the page of a certificate lists; the document has all."""
 
@@ -119,37 +115,6 @@ class Seen:
         return write_document(path, replace(self, published=dict(list(dict(known).items())[:PUBLISHED])))
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A plan of `lane` that failed in `step` at `refused_ms`, before the judge saw a result of it; times are epoch
-    milliseconds. The document of a failed plan goes when the plan is tried again (C20); this one stays as long as a
-    verdict does.
-
-    now_ms   the plan's clock, which is the same for all plans of one run
-    records  the number of records that the plan was to read
-    """
-
-    table: str
-    topic: str
-    partition: int
-    lane: str
-    plan_id: str
-    now_ms: int
-    records: int
-    step: str
-    reason: str
-    refused_ms: int
-
-    @property
-    def log(self) -> str:
-        """The topic partition."""
-        return log_name(self.topic, self.partition)
-
-    def write(self, reports: Path) -> Path:
-        """Store this as a new file under `reports`; raises OSError if that is not possible."""
-        return write_document(reports / REFUSALS / f"{new_name(self.refused_ms, self.plan_id)}.json", self)
-
-
 def write_page(target: Path, page: str) -> Path:
     """Write the page under a temporary name first, so that no reader sees half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -191,17 +156,15 @@ def _documents(folder: Path, kind: type[T]) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The plans of a table that were made with the same clock, as one run of Firn makes them."""
+    """The plans of a table that were made with the same clock, as one run of Firn makes them, and judged."""
 
     now_ms: int
     judged: Sequence[Verdict]
-    refused: Sequence[Refusal]
-    """The newest refusal of each plan that failed before it was judged, even if a later try of it was judged."""
 
     @property
     def plans(self) -> int:
         """Number of plans."""
-        return len({one.claim.plan_id for one in self.judged} | {one.plan_id for one in self.refused})
+        return len({one.claim.plan_id for one in self.judged})
 
     @property
     def gone(self) -> str:
@@ -224,11 +187,10 @@ class Run:
 
 @dataclass(frozen=True)
 class TableReport:
-    """All that the pages tell about `table` at `now_ms`. Verdicts and refusals are given newest first."""
+    """All that the pages tell about `table` at `now_ms`. Verdicts are given newest first."""
 
     table: str
     verdicts: Sequence[Verdict]
-    refusals: Sequence[Refusal]
     seen: Seen | None
     now_ms: int
 
@@ -251,11 +213,7 @@ class TableReport:
         judged: dict[int, list[Verdict]] = defaultdict(list)
         for one in self.verdicts:
             judged[one.claim.now_ms].append(one)
-        refused: dict[int, dict[str, Refusal]] = defaultdict(dict)
-        for refusal in self.refusals:
-            refused[refusal.now_ms].setdefault(refusal.plan_id, refusal)
-        newest = sorted({*judged, *refused}, reverse=True)[:RUNS]
-        return [Run(now_ms, judged.get(now_ms, ()), list(refused.get(now_ms, {}).values())) for now_ms in newest]
+        return [Run(now_ms, judged[now_ms]) for now_ms in sorted(judged, reverse=True)[:RUNS]]
 
     @cached_property
     def not_judged(self) -> list[tuple[str, str, int | None]]:
@@ -310,17 +268,11 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
     for verdict in _documents(reports / VERDICTS, Verdict):
         if NAME.fullmatch(verdict.run_name):
             verdicts[verdict.claim.table].append(verdict)
-    refusals: dict[str, list[Refusal]] = defaultdict(list)
-    for refusal in _documents(reports / REFUSALS, Refusal):
-        refusals[refusal.table].append(refusal)
     seen = {was.table: was for was in _documents(reports / TABLES, Seen)}
-    tables = [
-        TableReport(name, verdicts.get(name, ()), refusals.get(name, ()), seen.get(name), now)
-        for name in sorted({*verdicts, *refusals, *seen})
-    ]
+    tables = [TableReport(name, verdicts.get(name, ()), seen.get(name), now) for name in sorted({*verdicts, *seen})]
     certificates = [page.relative_to(reports) for page in sorted((reports / CERTIFICATES).glob("*/request-*.html"))]
     pages = environment()
-    pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, listed=LISTED, most_reason=REASON)
+    pages.globals.update(most_runs=RUNS, page_of=page_of, newest=NEWEST, listed=LISTED)
     for table in tables:
         for verdict in table.verdicts:
             target = reports / PLANS / f"{verdict.run_name}.html"

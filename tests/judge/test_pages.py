@@ -14,7 +14,6 @@ from firnlake_expectations.data_quality import (
     LISTED,
     POSITIONS,
     RESULTS,
-    Refusal,
     Seen,
     Tombstones,
     build_pages,
@@ -35,7 +34,6 @@ ATTACK = "<script src=https://evil.example/x>alert(1)</script>{{7*7}}$x\"'&"
 IN_2100 = 4_102_444_800_000
 """Long after every verdict of these tests."""
 SEEN = Seen(CLAIM.table, 4711, IN_2100, {}, {}, Tombstones(), {})
-REFUSAL = Refusal(CLAIM.table, "orders", 2, "clean", "x", CLAIM.now_ms, 7, "compact", "7 <b>differs</b>", CLAIM.now_ms)
 
 
 def judged(reports: Path, *lines: str) -> list[Verdict]:
@@ -112,8 +110,8 @@ def test_what_was_judged(tmp_path: Path) -> None:
         "Looked at 28 records",
         "Judged 2 of 2",
         "Not judged within 7 days 0",
-        "08:00:30 kept 1 0 0 14 3 superseded, 1 tombstone removed, 1 quarantined ",
-        "08:00:00 broken 2 0 1 28 6 superseded, 2 tombstones removed, 2 quarantined ",
+        "08:00:30 kept 1 0 14 3 superseded, 1 tombstone removed, 1 quarantined ",
+        "08:00:00 broken 2 1 28 6 superseded, 2 tombstones removed, 2 quarantined ",
         "plan-0 101 815 14 → 9",
         "plan-0 100 not published 14 → 9",
     ):
@@ -129,8 +127,6 @@ def test_what_was_not_judged_waits(tmp_path: Path) -> None:
         SEEN, topic_partitions=parts | {"orders-3": "refused"}, held=held, tombstones=Tombstones(12, 8, 5, 2, IN_2100),
     )  # fmt: skip
     seen.write(tmp_path)
-    REFUSAL.write(tmp_path)
-    replace(REFUSAL, refused_ms=CLAIM.now_ms + 1, reason="the newest <b>reason</b>").write(tmp_path)
     front, own = pages(tmp_path)
     for told in ("never judged", "6 of 6", "≤ 2", "7 holds <b>different</b> records"):
         assert told in front, front
@@ -141,9 +137,6 @@ def test_what_was_not_judged_waits(tmp_path: Path) -> None:
         "orders-0 idle never",
         "orders-3 refused never",
         "Tombstones 12 delete horizon set: 8 Tombstones due · overdue ≤ 5 · ≤ 2 First horizon (UTC) 2100",
-        "08:00:00 nothing judged refused 1 1 0 0",
-        "1 plan, 1 refused orders-2 · clean 7 records, refused by compact",
-        "the newest <b>reason</b>",
         "Nothing of this table has been validated yet.",
     ):
         assert told in own, own
@@ -153,14 +146,12 @@ def test_what_was_not_judged_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"table": "db.orders", "partition": "x"}', "\0"])
 def test_long_lists_are_cut_and_what_is_damaged_is_left_out(tmp_path: Path, damage: str) -> None:
-    SEEN.write(tmp_path).write_text(damage)
-    REFUSAL.write(tmp_path).write_text(damage)
-    for number in range(LISTED + 2):
-        replace(REFUSAL, plan_id=str(number), reason="long " * 1000).write(tmp_path)
+    replace(SEEN, topic_partitions={f"orders-{number}": "due" for number in range(LISTED + 2)}).write(tmp_path)
     own = pages(tmp_path)[1]
-    assert "Firn has not stored what it sees of the table" in own
-    assert f"{LISTED + 2} plans, {LISTED + 2} refused" in own
-    assert (own.count("refused by compact"), "And 2 more." in own, len(own) < 30_000) == (LISTED, True, True)
+    assert (own.count(" due never"), "And 2 more." in own) == (LISTED, True)
+    SEEN.write(tmp_path).write_text(damage)
+    judged(tmp_path, "")
+    assert "Firn has not stored what it sees of the table" in pages(tmp_path)[1]
 
 
 def test_a_certificate(tmp_path: Path) -> None:
@@ -187,17 +178,15 @@ def test_a_certificate(tmp_path: Path) -> None:
 
 
 def test_c19_c20_a_run_tells_the_page_what_it_has_seen(scenario: Scenario) -> None:
-    """A refused plan stays in the row of its run, also when the torn file is no longer there."""
+    """A run whose plans were all refused has no row; what waits is told until somebody acts."""
     scenario.answer("create topic.old.cleanup.policy=delete topic.old.retention.bytes=1000")
     for line in ("land a=1 a=2 | b=1 c=1 | old:k=1@9,0s", "files", "tear 1", "full!", "mend 1", "at 1m", "full!"):
         scenario.answer(line)
     scenario.answer("firn report")
     told = text_of(scenario.opened.lake.reports_folder / page_of(scenario.name))
     for row in (
-        "08:01:00 kept 1 0 0 2 1 superseded ",
-        "08:00:00 nothing judged refused 1 1 0 0 – 0.0",
+        "08:01:00 kept 1 0 2 1 superseded ",
         "orders-0, offsets 2 to 3, 2 records; on branch firn_mended, until somebody drops the branch; taken by",
-        "1 plan, 1 refused orders-0 · full 4 records, refused by compact",
         "Nothing waits for a person.",
     ):
         assert row in told, told

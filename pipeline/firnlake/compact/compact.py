@@ -50,7 +50,7 @@ def compact(lake: Lake, plans: Sequence[Plan], engine: Engine) -> list[PlanOutco
         ]
 
     own = {stage: job.plans for stage, job in jobs.items()}
-    by_id = {one.plan_id: one for one in carried_out(lake, "compact", own, work, _LOST, raised=_LOST, reported=True)}
+    by_id = {one.plan_id: one for one in carried_out(lake, "compact", own, work, _LOST, _LOST)}
     return [by_id[plan.id] for plan in plans]
 
 

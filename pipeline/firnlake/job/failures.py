@@ -1,8 +1,7 @@
 """Failed plans (C20): a document for each topic partition and lane says why the last plan of both was refused.
 
 As long as all segments of the failed plan are live, a plan that takes them waits for a day, whatever else has landed:
-another try would most likely meet the same records. Then it is tried again. ``report_refusals`` keeps for the
-data-quality pages what no verdict tells them, because a document is overwritten by the next failure.
+another try would most likely meet the same records. Then it is tried again.
 """
 
 import hashlib
@@ -21,7 +20,6 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store, write_whole
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import Plan
-from firnlake.job.reports import new_reports
 
 if TYPE_CHECKING:
     from firnlake.table.segment import TopicPartition
@@ -138,31 +136,6 @@ def retry(lake: Lake, identifier: str, only: "TopicPartition | None" = None) -> 
     with lake.answering():
         forget(lake.table(identifier), [one.plan for one in failed])
     return failed
-
-
-def report_refusals(lake: Lake, step: str, refused: Sequence[tuple[Plan, str]]) -> None:
-    """Store for the data-quality pages, in one document, that ``step`` refused plans of one table, of whose results
-    there is no verdict; ``refused`` has at least one plan, each with the reason.
-
-    Raises UnavailableError when catalog or store do not answer.
-    """
-    from firnlake_expectations.data_quality import Refusal
-
-    with lake.answering(), new_reports(lake.table(refused[0][0].table)) as reports:
-        for plan, reason in refused:
-            refusal = Refusal(
-                table=plan.table,
-                topic=plan.topic,
-                partition=plan.partition,
-                lane=plan.lane,
-                plan_id=plan.id,
-                now_ms=plan.now_ms,
-                records=plan.records,
-                step=step,
-                reason=reason,
-                refused_ms=clock.now_ms(),
-            )
-            refusal.write(reports)
 
 
 def _folder(table: Table) -> str:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from firnlake.errors import ConflictError, FailedError, FirnError, contained
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.failures import mark, report_refusals
+from firnlake.job.failures import mark
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Stage
@@ -53,17 +53,14 @@ def carried_out(
     stages: Stages,
     work: Callable[[str], Sequence[PlanOutcome]],
     lost: Errors = (FailedError,),
-    *,
     raised: Errors = (FailedError,),
-    reported: bool = False,
 ) -> list[PlanOutcome]:
     """The outcomes of ``work``, which gets the name of each of ``stages`` in turn.
 
     Whatever error it raises is the failure of all plans of the stage. A plan that is published has not failed, whoever
     did it; a plan whose inputs another commit has taken or changed is in conflict (C22), whatever its error. A plan
     that ends with one of the errors ``lost``, or of those ``raised``, which another try would meet again, is marked as
-    failed, and ``reported`` for the data-quality pages. If the catalog or the store does not answer now, plans keep
-    their errors.
+    failed. If the catalog or the store does not answer now, plans keep their errors.
     """
     known = stages if isinstance(stages, Mapping) else staged(lake, stages)
     outcomes: list[PlanOutcome] = []
@@ -76,7 +73,7 @@ def carried_out(
             marked = raised
             done = [PlanOutcome(stage, one.id, one.title, contained(error, one.subject)) for one in plans]
             done = done or [PlanOutcome(stage, "", stage, contained(error, f"stage {stage}"))]
-        outcomes += _sorted_out(lake, step, plans, done, marked, reported)
+        outcomes += _sorted_out(lake, step, plans, done, marked)
     return outcomes
 
 
@@ -91,24 +88,17 @@ def staged(lake: Lake, names: Iterable[str]) -> dict[str, Sequence[Plan]]:
 
 
 def _sorted_out(
-    lake: Lake, step: str, plans: Sequence[Plan], outcomes: Sequence[PlanOutcome], lost: Errors, reported: bool
+    lake: Lake, step: str, plans: Sequence[Plan], outcomes: Sequence[PlanOutcome], lost: Errors
 ) -> list[PlanOutcome]:
     errors = {one.plan_id: one.error for one in outcomes if one.error}
     concerned = [plan for plan in plans if plan.id in errors]
     published, conflicts = _overtaken(lake, concerned)
     errors |= conflicts
-    refused = [
-        (plan, str(errors[plan.id]))
-        for plan in concerned
-        if plan.id not in published and isinstance(errors[plan.id], lost)
-    ]
-    for plan, reason in refused:
-        # If the mark can't be written, the next run makes the same plan, which fails again.
-        with suppress(FirnError):
-            mark(lake, plan, step, reason)
-    if reported and refused:
-        with suppress(FirnError):
-            report_refusals(lake, step, refused)
+    for plan in concerned:
+        if plan.id not in published and isinstance(errors[plan.id], lost):
+            # If the mark can't be written, the next run makes the same plan, which fails again.
+            with suppress(FirnError):
+                mark(lake, plan, step, str(errors[plan.id]))
     return [
         replace(one, error=None, verdict=None, snapshot_id=published[one.plan_id], repeated=True)
         if one.plan_id in published

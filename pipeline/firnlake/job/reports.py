@@ -1,7 +1,7 @@
 """What the data-quality pages tell of a table, as documents below its metadata folder.
 
-Whoever judges or refuses plans stores one document, which holds files for the folder of the reports by their paths
-there: verdicts, refusals, and Great Expectations' results. Whoever builds pages copies these files first, so that
+Whoever judges plans stores one document, which holds files for the folder of the reports by their paths there: verdicts
+and Great Expectations' results. Whoever builds pages copies these files first, so that
 machines without a common folder show the same pages, and the folder of the reports can be deleted at any time. A
 table that was dropped and made again has another UUID, and so other documents.
 """
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
 from firnlake.iceberg.files import REPORTS_FOLDER, files_in, metadata_folder, name_of, store, write_whole
-from firnlake_expectations.data_quality import PLANS, REFUSALS, RESULTS, VERDICTS, write_page
+from firnlake_expectations.data_quality import PLANS, RESULTS, VERDICTS, write_page
 from firnlake_expectations.temporary import temporary_folder
 from firnlake_expectations.wording import file_name
 
@@ -29,7 +29,7 @@ COPIED: Final = "copied"
 """Folder below the reports with a list of the files that were copied from each document."""
 _FILES: Final = TypeAdapter(dict[str, str])
 _NAME: Final = r"[\w%-][\w.:%+-]*"
-_PATH: Final = re.compile(rf"(?:{VERDICTS}|{REFUSALS})/{_NAME}\.json|{RESULTS}(?:/{_NAME})+\.json", re.ASCII)
+_PATH: Final = re.compile(rf"{VERDICTS}/{_NAME}\.json|{RESULTS}(?:/{_NAME})+\.json", re.ASCII)
 """What may be copied: no path leads out of the folder of the reports."""
 
 
