@@ -21,9 +21,8 @@ def test_c8_a_run_by_a_clock_ahead_is_refused_at_once_and_nothing_waits(scenario
     deleted(scenario)
     with machine_at(NOW):
         before = scenario.loaded().metadata_location
-        commands = ("run {table} --engine local", "plan {table} --write")
-        for (ahead, told), command in product(AHEAD.items(), commands):
-            said = scenario.answer(f"firn {command} --now {NOW + ahead} --force")
+        for (ahead, told), step in product(AHEAD.items(), ("firn run {table}", "step open {table} --lane full")):
+            said = scenario.answer(f"{step} --now {NOW + ahead} --force")
             assert f" is {told} ahead of this machine's clock, 2027-01-15T08:00:00Z; allowed: at most 1 h" in said[0]
             assert said[1:] == []
         for look in ("plan {table}", "status {table}", "explain {table} orders-0"):
@@ -42,7 +41,7 @@ def test_c8_another_machines_clock_ahead_marks_nothing(scenario: Scenario) -> No
     with machine_at(NOW):
         scenario.answer("at 0")
         for command in ("validate {stage}", "compact {plans}"):
-            assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer(f"firn {command}"))
+            assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer(f"step {command}"))
         assert scenario.answer("full") == ["1 to 1 segments, 3 to 2 records; superseded 1"]
 
 
@@ -52,5 +51,5 @@ def test_c8_nor_does_it_in_lane_retain(scenario: Scenario) -> None:
         scenario.play("at 2h", "plans retain")
     with machine_at(NOW):
         scenario.answer("at 0")
-        assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer("firn compact {plans}"))
+        assert " is 2 h ahead of this machine's clock" in "".join(scenario.answer("step compact {plans}"))
         assert scenario.answer("retain") == ["1 to 0 segments, 1 to 0 records; expired 1"]

@@ -19,7 +19,7 @@ def test_c22_who_loses_a_race_succeeds_or_plans_again(scenario: Scenario, call: 
         assert NEVER not in said
         assert "failed" not in said or "plan again" in said, said
     assert scenario.answer("read") == ["a=2@1 b=2@3 1/a=2@1 1/b=2@3"]
-    assert scenario.answer("firn stages {table}") == ["{table}: stages: none"]
+    assert scenario.answer("step stages {table}") == ["{table}: stages: none"]
 
 
 def test_c22_a_commit_that_was_applied_and_refused_when_it_was_sent_again_keeps_its_files(scenario: Scenario) -> None:

@@ -71,7 +71,7 @@ def test_c23_a_flipped_bit_in_a_result_is_named_by_the_judge(scenario: Scenario)
     scenario.play("plans full!", "compact")
     (path,) = (path for path in files_under(home) - before if path.suffix == ".parquet")
     flip(path)
-    said = "\n".join(scenario.answer("firn validate {stage}"))
+    said = "\n".join(scenario.answer("step validate {stage}"))
     assert "a segment is not readable as Parquet: " in said
     assert "; the segment is file:" in said or "--file file:" in said
 

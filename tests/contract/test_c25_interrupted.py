@@ -14,7 +14,7 @@ SEEN = (["-=lost@0 a=1@1 a=2@2"], ["no record"]), (["a=2@2"], ["-=lost@0"])
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("command", "other"), [("publish", "firn discard {stage}"), ("firn discard {stage}", "publish")]
+    ("command", "other"), [("publish", "step discard {stage}"), ("step discard {stage}", "publish")]
 )
 def test_another_process_at_any_call(scenario: Scenario, command: str, other: str) -> None:
     for line in ("alone", "land -=lost a=1 | a=2", "stage full!"):
@@ -28,7 +28,7 @@ def test_another_process_at_any_call(scenario: Scenario, command: str, other: st
         scenario.answer(f"meanwhile any {call}: {other}")
         said = scenario.answer(command)
         assert (scenario.answer("read"), scenario.answer("read quarantined")) in SEEN
-        assert scenario.answer("firn stages {table}") == ["{table}: stages: none"]
+        assert scenario.answer("step stages {table}") == ["{table}: stages: none"]
         assert scenario.answer("whole") == ["missing 0, left 0"]
         if f"meanwhile: {NEVER}" in said:
             break

@@ -152,7 +152,7 @@ COMMITS: Final = "load read write commit"
 DELETES: Final = f"{COMMITS} delete"
 STEPS: Final = {
     "land": Step(_command("land", TABLE, "{file}"), _created, COMMITS),
-    "plan": Step(_command("plan", TABLE, "--force", "--write"), filled, "load read write"),
+    "plan": Step(_command("open", TABLE, "--lane", "full", "--force"), filled, "load read write"),
     "compact": Step(_command("compact", "{stages}"), _planned("full"), "load read write", staged=True),
     "validate": Step(_command("validate", "{stages}"), _compacted, "load read write", staged=True),
     "publish": Step(_command("publish", "{stages}"), _validated, DELETES, staged=True),

@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> World:
 
 
 def _arguments(world: World, step: str) -> list[str]:
-    return ["plan", TABLE, "--force", "--write"] if step == "plan" else [step, *world.names["stages"]]
+    return ["open", TABLE, "--lane", "full", "--force"] if step == "plan" else [step, *world.names["stages"]]
 
 
 @pytest.mark.parametrize(("step", "ending"), _most_nightly(KILLED), ids=str)
@@ -114,7 +114,7 @@ def test_c26_a_disk_that_is_full_is_said_in_one_line(world: World) -> None:
     world.land([Record(offset, b"a", os.urandom(6_000_000), 0, NOW - DAY) for offset in range(3)])
     before = world.seen()
     (stage,) = world.planned("full")
-    limited = ["bash", "-c", f"ulimit -f 4000; exec {sys.executable} -m firnlake compact {stage}"]
+    limited = ["bash", "-c", f"ulimit -f 4000; exec {sys.executable} -m tests.support.steps compact {stage}"]
     variables = environment(world.lake) | Ending("no call").variables(world.lake)
     refused = subprocess.run(limited, env=variables, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert refused.returncode == 4, refused.stderr

@@ -48,7 +48,7 @@ def test_any_file_of_a_job(scenario: Scenario, staged: list[Path], data: st.Data
         said = scenario.answer("publish")
         assert [line.partition(": ")[0] for line in said] == ["firn"], said
         assert scenario.answer("read") == ["a=1@0 a=2@1"]
-        for line in ("firn stages {table}", "maintain --dry-run", "firn plan {table} --lane full", "status"):
+        for line in ("step stages {table}", "maintain --dry-run", "firn plan {table} --lane full", "status"):
             assert not any("Traceback" in one for one in scenario.answer(line))
     finally:
         path.write_bytes(whole)
@@ -77,7 +77,7 @@ def test_any_plan(scenario: Scenario, staged: list[Path], data: st.DataObject) -
     changed = [st.just(json.dumps(document).encode()), damaged(st.just(whole)), st.binary(max_size=60)]
     path.write_bytes(data.draw(st.one_of(changed)))
     try:
-        said = scenario.answer("firn compact {plans}")
+        said = scenario.answer("step compact {plans}")
     finally:
         path.write_bytes(whole)
     # '0' may be read as 0: a plan with the same digest is the same plan.

@@ -16,12 +16,11 @@ from tests.support.commands import Firn, Ran, command, refused
 from tests.support.scenario import Scenario
 
 COMMANDS = (
-    "create", "adopt", "release", "config", "land", "status", "checkpoint", "plan", "compact", "validate", "publish",
-    "stages", "discard", "maintain", "report", "run", "quarantine", "erase", "retry", "explain",
-    "mend", "verify",
+    "create", "adopt", "release", "config", "land", "status", "checkpoint", "plan", "maintain", "report",
+    "run", "quarantine", "erase", "retry", "explain", "mend", "verify",
 )  # fmt: skip
 READING = (
-    "status", "status a.b", "checkpoint a.b", "plan a.b", "stages a.b", "verify a.b",
+    "status", "status a.b", "checkpoint a.b", "plan a.b", "verify a.b",
     "quarantine a.b", "explain a.b orders-0", "erase a.b --status", "maintain a.b --dry-run", "land a.b part.jsonl",
 )  # fmt: skip
 LONG = "Z" * 249

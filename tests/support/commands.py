@@ -1,4 +1,7 @@
-"""``firn`` on a test's lake: in the test's own process, or in another one, which a test may wait for or kill."""
+"""``firn`` on a test's lake: in the test's own process, or in another one, which a test may wait for or kill.
+
+The steps of a run (`steps`) are taken in the same way.
+"""
 
 import contextlib
 import io
@@ -14,6 +17,7 @@ from unittest.mock import patch
 from firnlake.cli.main import main
 from firnlake.iceberg.catalog import Lake
 from infra.environment import CHECKOUT, environment
+from tests.support import steps
 
 PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 0.01
@@ -47,7 +51,7 @@ def command(*arguments: object, lake: Lake | None = None, variables: Mapping[str
         contextlib.redirect_stderr(err),
     ):
         try:
-            main()
+            (steps.main if arguments and arguments[0] in steps.NAMES else main)()
         except SystemExit as left:
             code = int(left.code or 0)
     return Ran(code, out.getvalue(), err.getvalue())
@@ -64,7 +68,7 @@ def refused(ran: Ran, text: str, code: int = 1) -> None:
 def start(lake: Lake, *arguments: str, variables: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
     """Start ``firn`` with ``arguments`` in its own process group."""
     return subprocess.Popen(
-        [sys.executable, "-m", "firnlake", *arguments],
+        [sys.executable, "-m", "tests.support.steps" if arguments[0] in steps.NAMES else "firnlake", *arguments],
         env=environment(lake, **(variables or {})),
         cwd=CHECKOUT,
         stdin=subprocess.DEVNULL,

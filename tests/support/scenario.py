@@ -166,8 +166,7 @@ class Scenario(Writers, Views, Disturbed):
     def do_plans(self, rest: str) -> Iterable[str]:
         """Plan a lane into stages, from which ``stage`` without a lane goes on."""
         lane, force = rest.removesuffix("!"), ["--force"] if rest.endswith("!") else []
-        said = self._firn("plan", self.name, "--lane", lane, "--now", str(self.now), "--write", *force)
-        self.planned = [line for line in said.splitlines() if line.startswith(f"{self.name}/")]
+        self.planned = self._firn("open", self.name, "--lane", lane, "--now", str(self.now), *force).splitlines()
         return ()
 
     def do_stage(self, rest: str) -> Iterable[str]:
@@ -316,6 +315,10 @@ class Scenario(Writers, Views, Disturbed):
     def do_firn(self, rest: str) -> Iterable[str]:
         """The command in this process, at the clock where it takes one. It fills in what ``_filled`` knows."""
         return self._command(shlex.split(self.filled(rest)), {})
+
+    def do_step(self, rest: str) -> Iterable[str]:
+        """A step of a run (`steps`), ``step publish {stage}``."""
+        return self.do_firn(rest)
 
     def do_only(self, rest: str) -> Iterable[str]:
         """Of what a command answers, the lines with a word, ``only waiting firn adopt …``."""

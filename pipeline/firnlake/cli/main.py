@@ -25,12 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Print how far each topic partition is cleaned, in the format of Kafka's cleaner-offset-checkpoint.",
     ),
     "plan": ("run", "Print the plans of a run, or of one lane: segments, bytes and reason. Change nothing."),
-    "compact": ("run", "Run plans and write the results into stages, where readers of the table do not see them."),
-    "validate": ("run", "Validate stages with Great Expectations and store the verdicts."),
     "verify": ("run", "Validate a published commit again: compare what it removed with what it added."),
-    "publish": ("run", "Publish validated stages, each with one atomic commit."),
-    "stages": ("run", "List the stages of a table with their states."),
-    "discard": ("run", "Delete stages and their files, except files that a snapshot refers to."),
     "retry": ("run", "Let the next run retry failed plans."),
     "report": ("run", "Build the data-quality pages of all verdicts, and Great Expectations' Data Docs."),
     "maintain": (

@@ -32,14 +32,6 @@ def topic_partition_option(description: str) -> Any:
 
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.", show_default=False)]
-StageNames = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="STAGE...",
-        help="Stages, as `firn plan --write` names them and `firn stages` lists them.",
-        show_default=False,
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[
     int, typer.Option("--limit", min=1, metavar="N", help="Print at most N entries of a list; --json prints all.")

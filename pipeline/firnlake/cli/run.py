@@ -1,7 +1,7 @@
-"""Subcommands that do the work: `plan` and `run`, the steps of a run one by one, and what handles their stages."""
+"""Subcommands that do the work, and judge it: `plan`, `run`, `verify`, `retry` and `report`."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,6 @@ from firnlake.cli.options import (
     Limit,
     Now,
     OneTopicPartition,
-    StageNames,
     TableName,
     at,
     engines,
@@ -29,14 +28,9 @@ from firnlake.errors import ConflictError, FirnError, NotFoundError, Unavailable
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import write_snapshot
 from firnlake.job.failures import retry as retry_failed
-from firnlake.job.garbage import discard as discard_stage
-from firnlake.job.outcomes import PlanOutcome, staged
-from firnlake.job.plan import stage_parts
-from firnlake.job.stage import Stage, no_stage, open_stages, stages_of
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, check_clock, plan_lanes
+from firnlake.plan.make import LanePlans, plan_lanes
 from firnlake.plan.read_states import Scope
-from firnlake.publish.publish import publish as publish_stages
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.history import Counts
@@ -89,25 +83,14 @@ def plan(
     until_time: UntilTime = None,
     properties: Instead = None,
     now: Now = None,
-    write: Annotated[
-        bool,
-        typer.Option("--write", help="Also open the stages of the plans, and print their names."),
-    ] = False,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Print the plans of a run, or of one lane: their segments, bytes and reason. Without --write, change nothing."""
+    """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
     bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
     scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
-    lake, now_ms = Lake.load(), at(now)
-    if write:
-        check_clock(table, now_ms)
-    work = dict(plan_lanes(lake, table, now_ms, force, scope, (lane,) if lane else tuple(Lane)))
-    plans = [one for own in work.values() for one in own.plans]
-    stages = open_stages(lake, plans) if write else []
+    work = dict(plan_lanes(Lake.load(), table, at(now), force, scope, (lane,) if lane else tuple(Lane)))
     _show_plans(table, work, limit, as_json)
-    for stage in () if as_json else stages:
-        show.line(stage)
 
 
 def run(
@@ -235,48 +218,6 @@ def _as_dict(result: LaneRun) -> dict[str, Any]:
     }
 
 
-def compact(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Run the plans of stages and write the results there, where readers of the table do not see them."""
-    from firnlake.compact.compact import compact as run_plans
-
-    lake = Lake.load()
-    jobs = [Stage.load(lake, name).plans for name in stages]
-    with engines(engine, "firn compact", as_json) as started:
-        on = started.of(sum(plan.read_bytes for plans in jobs for plan in plans))
-        outcomes = [outcome for plans in jobs for outcome in run_plans(lake, plans, on)]
-    _show_outcomes(outcomes, as_json)
-
-
-def _show_outcomes(outcomes: Sequence[PlanOutcome], as_json: bool) -> None:
-    """Print what a step has made of plans, then their errors."""
-    if as_json:
-        show.as_json(outcomes)
-    for one in () if as_json else outcomes:
-        if one.snapshot_id is not None:
-            word = "was already published as" if one.repeated else "published as"
-            show.line(f"plan {one.plan_id} {word} snapshot {one.snapshot_id} of {stage_parts(one.stage)[0]}")
-        elif one.verdict:
-            show.line(f"{one.stage}: {'passed' if one.passed else 'FAILED'}: {one.title}")
-            for finding in one.verdict.failures:
-                show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
-        elif one.counts:
-            records = f"{count(one.counts.records_in, 'record')} in, {one.counts.records_out:,} out"
-            show.line(f"{one.stage}: {one.title}: {records}")
-    show.end([one.error for one in outcomes if one.error])
-
-
-def validate(stages: StageNames, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Validate stages with Great Expectations and store each verdict with its stage."""
-    from firnlake.validate.validate import validate as judge_stages
-
-    lake = Lake.load()
-    known = staged(lake, stages)
-    with engines(engine, "firn validate", as_json) as started:
-        size = sum(plan.read_bytes for plans in known.values() for plan in plans)
-        judged = judge_stages(lake, known, started.of(size))
-    _show_outcomes(judged, as_json)
-
-
 SnapshotId = Annotated[
     int | None,
     typer.Option("--snapshot", help="Snapshot id of the commit. Default: Firn's newest commit that has a result."),
@@ -313,58 +254,6 @@ def _show_verified(snapshot_id: int, one: "Verdict") -> None:
         show.line(f"  {'kept  ' if found.passed else 'broken'}  {found.name} ({found.contract}): {observed}")
         for sample in found.samples:
             show.line(f"          offset {sample.offset}, key {sample.key}: {sample.found}")
-
-
-def publish(stages: StageNames, as_json: AsJson = False) -> None:
-    """Publish validated stages, each with one atomic commit. Starts no JVM."""
-    _show_outcomes(publish_stages(Lake.load(), stages), as_json)
-
-
-def stages(table: TableName, limit: Limit = 100, as_json: AsJson = False) -> None:
-    """List the stages of a table with their states."""
-    lake = Lake.load()
-    lake.table(table)
-    loaded, unreadable = _loaded(lake, stages_of(lake, table))
-    if as_json:
-        show.as_json([{"stage": one.identifier, "state": one.state, "plan": one.title} for one in loaded])
-    else:
-        show.table(
-            f"{table}: stages",
-            ("stage", "state", "plan"),
-            [(item.identifier, item.state, item.title) for item in loaded[:limit]],
-        )
-        show.more(table, len(loaded), limit, "stage")
-    show.end(unreadable)
-
-
-def _loaded(lake: Lake, names: Iterable[str]) -> tuple[list[Stage], list[FirnError]]:
-    """The stages that can be read, and the errors of the others."""
-    loaded, unreadable = [], []
-    for name in names:
-        try:
-            loaded.append(Stage.load(lake, name))
-        except FirnError as error:
-            unreadable.append(error)
-    return loaded, unreadable
-
-
-def discard(stages: StageNames) -> None:
-    """Delete stages and their files, except files that a snapshot refers to."""
-    lake = Lake.load()
-    failures: list[FirnError] = []
-    for identifier in stages:
-        try:
-            table, _ = stage_parts(identifier)
-            if identifier not in stages_of(lake, table):
-                raise no_stage(identifier)
-            with lake.answering():
-                stuck = [one for one in discard_stage(lake, identifier) if one.exit_code]
-        except FirnError as error:
-            failures.append(error)
-        else:
-            show.line(f"discarded {identifier}")
-            failures += (UnavailableError(f"{one.name}: {one.reason}; it goes after three days") for one in stuck)
-    show.end(failures)
 
 
 def retry(table: TableName, topic_partition: OneTopicPartition = None) -> None:

@@ -23,6 +23,7 @@ from firnlake.iceberg.branches import SIDE_BRANCHES, at_snapshot, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.commit import create_side_branches
 from firnlake.iceberg.manifests import Manifests
+from firnlake.job.garbage import discard
 from firnlake.job.stage import stages_of
 from firnlake.table import records
 from firnlake.table.columns import Added, ColumnRoles, Condition, check_type, position
@@ -301,19 +302,16 @@ def release(lake: Lake, identifier: str) -> Sequence[str]:
     partition fields and properties that are removed.
 
     The commit removes the mapping, the policies (``firn.`` properties), and what the adoption added; then Firn no
-    longer knows which segments are clean. Raises RefusedError for a table that is not adopted, and for a table with
-    stages, because their results could no longer be published.
+    longer knows which segments are clean. The table's stages are discarded first, because nobody could publish them
+    any more. Raises RefusedError for a table that is not adopted.
     """
+    if COLUMNS in lake.table(identifier).properties:
+        for stage in stages_of(lake, identifier):
+            discard(lake, stage)
 
     def commit(table: Table, transaction: Transaction) -> Sequence[str]:
         if COLUMNS not in table.properties:
             raise RefusedError(f"table {identifier} is not adopted; allowed: a table that `firn adopt` maps")
-        stages = stages_of(lake, identifier)
-        if stages:
-            raise RefusedError(
-                f"table {identifier} has open stages: {len(stages)}, first {stages[0]}; allowed: none (publish or "
-                "discard them: firn publish, firn discard)"
-            )
         added = ColumnRoles.parse(table.properties[COLUMNS], identifier).added
         return _release(transaction, table, added, identifier)
 

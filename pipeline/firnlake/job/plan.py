@@ -35,9 +35,7 @@ def stage_parts(name: str) -> tuple[str, str]:
     """Split a stage name into table and job id; raises RefusedError when ``name`` is not a stage name."""
     table, _, job_id = name.rpartition("/")
     if not table or not re.fullmatch(JOB_ID, job_id):
-        raise RefusedError(
-            f"{name!r} is not a stage; allowed: <namespace>.<table>/<job id>, as `firn stages` lists them"
-        )
+        raise RefusedError(f"{name!r} is not a stage; allowed: <namespace>.<table>/<job id>")
     return table, job_id
 
 

@@ -315,8 +315,7 @@ class Stage:
 
 def no_stage(identifier: str) -> GoneError:
     """The error for the name of a stage that is not there."""
-    table, _ = stage_parts(identifier)
-    return GoneError(f"there is no stage {identifier}; allowed: a stage that `firn stages {table}` lists")
+    return GoneError(f"there is no stage {identifier}; allowed: an open stage")
 
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:

@@ -95,7 +95,7 @@ def _refusal(stage: Stage, plan: Plan) -> RefusedError:
     """Why ``plan``, which has not passed validation, is not published (C23)."""
     subject, verdict = stage.subject(plan), stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:
-        return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result (firn validate)")
+        return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result")
     failed = ", ".join(one.name for one in verdict.failures)
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
@@ -258,7 +258,7 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
         if changed:
             refused[one.plan.id] = RefusedError(
                 f"{stage.subject(one.plan)}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
-                f"{changed[0]}; allowed: all files as they were judged (discard the stage and plan again)"
+                f"{changed[0]}; allowed: all files as they were judged (plan again)"
             )
     return refused
 

@@ -106,9 +106,7 @@ def _of_changes(
         return given, {}
     if not stage.changes:
         refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
-        raise refused or RefusedError(
-            f"stage {stage.identifier} is {stage.state}; allowed: a compacted result (firn compact)"
-        )
+        raise refused or RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result")
     # What is changed from now on was not judged.
     files, target = stage.stored(), lake.table(stage.target)
     records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
