@@ -26,8 +26,7 @@ from firnlake.inspect.explain_key import explain_key
 from firnlake.inspect.status import status_of, write_snapshot
 from firnlake.job.failures import mark, retry
 from firnlake.job.garbage import collect, discard
-from firnlake.job.job import Job
-from firnlake.job.stage import Stage
+from firnlake.job.stage import Job, Stage
 from firnlake.lanes import Lane
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table

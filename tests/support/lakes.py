@@ -26,10 +26,9 @@ from firnlake.iceberg.commit import Settled, settle
 from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.change import Change
-from firnlake.job.job import Job
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage
+from firnlake.job.stage import Job, Stage
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages

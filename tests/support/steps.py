@@ -14,12 +14,12 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, Now, TableName, at
 from firnlake.compact.compact import compact as compact_plans
 from firnlake.engine.engine import LocalEngine
-from firnlake.errors import FirnError, UnavailableError
+from firnlake.errors import FirnError, GoneError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.outcomes import PlanOutcome, staged
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import Stage, no_stage, open_stages, stages_of
+from firnlake.job.stage import Stage, open_stages, stages_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages
@@ -92,7 +92,7 @@ def discard(stages: Stages) -> None:
     for name in stages:
         try:
             if name not in stages_of(lake, stage_parts(name)[0]):
-                raise no_stage(name)
+                raise GoneError(f"there is no stage {name}; allowed: an open stage")
             with lake.answering():
                 stuck = [one for one in discard_stage(lake, name) if one.exit_code]
         except FirnError as error:

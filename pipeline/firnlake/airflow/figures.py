@@ -13,9 +13,8 @@ from firnlake.clock import now_ms
 from firnlake.errors import FirnError, printable
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import Status, write_snapshot
-from firnlake.job.job import MOST_PLANS
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage, open_stages
+from firnlake.job.stage import MOST_PLANS, Stage, open_stages
 from firnlake_expectations.data_quality import build_pages, page_of
 from firnlake_expectations.wording import fates
 

@@ -21,10 +21,9 @@ from firnlake.job.change import Change
 from firnlake.job.failures import forget
 from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.job import Job, jobs_of
 from firnlake.job.outcomes import ByPlan, PlanOutcome, carried_out
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Stage
+from firnlake.job.stage import Job, Stage, jobs_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import Counts
 from firnlake.table.policy import Policies
@@ -61,9 +60,9 @@ def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
     table = lake.table(job.table)
     # A user who runs a failed plan again wants another try.
     forget(table, job)
-    former = Stage.find(lake, table, job.id)
+    former = Stage.listed(table, job.id)
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
-    done = {plan_id: one for plan_id, one in former.changes.items() if one.fits(table)} if former else {}
+    done = {plan_id: one for plan_id, one in former.changes.items() if one.fits(table)}
     left = [plan for plan in job if plan.id not in done]
     checked = CheckedInputs.find(table, left)
     if not checked.files:
@@ -119,7 +118,7 @@ def _results(
         return {plan.id: Change.joined(plan, ()) for plan in plans}, {}
     if traits.writes == "deletes":
         check_positions(stage.loaded)
-    title = f"{stage.target}, {Job(tuple(plans)).title}, {count(sum(plan.records for plan in plans), 'record')}"
+    title = f"{stage.target}, {Job(plans).title}, {count(sum(plan.records for plan in plans), 'record')}"
     inputs = _inputs(stage, plans, checked, engine)
     attempt = Attempt(stage.loaded, inputs, _target(stage, folder), engine, title)
     if traits.writes == "deletes":

@@ -23,8 +23,7 @@ from firnlake.compact.marks import Marks, StoredMarks
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.keys import NO_KEY, Flags, Longs, bytes_of, codes_of, keys_of, places_in
-from firnlake.job.job import staying
-from firnlake.job.plan import Plan
+from firnlake.job.plan import Plan, staying
 from firnlake.table.segment import Segment
 from firnlake_expectations.temporary import temporary_folder
 

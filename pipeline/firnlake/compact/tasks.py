@@ -26,9 +26,8 @@ from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.files import MARKS
 from firnlake.job.change import Change
 from firnlake.job.garbage import delete_attempt
-from firnlake.job.job import series
 from firnlake.job.outcomes import ByPlan
-from firnlake.job.plan import Plan
+from firnlake.job.plan import Plan, series
 from firnlake.table.segment import Segment
 
 R = TypeVar("R")

@@ -1,8 +1,14 @@
-"""The plan as a JSON document: one step writes it, the next one reads and checks it."""
+"""The plan as a JSON document: one step writes it, the next one reads and checks it; and what of its inputs stays.
+
+A segment of the tail that loses no record is rewritten only if it is a small neighbour of a rewritten segment. Without
+this exception, a tail that loses a few records at every cleaning would end up as many small segments. Kafka's Cleaner
+also groups small segments (`groupSegmentsBySize`).
+"""
 
 import hashlib
 import json
 import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -200,3 +206,49 @@ class Plan(FrozenModel):
         """Digest of the plan's content: equal for equal metadata, policy and clock."""
         content = self.model_dump(mode="json", exclude={"id"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def staying(plan: Plan, touched: Collection[str]) -> frozenset[str]:
+    """Paths of the inputs that stay in place, if the head supersedes records only of inputs at ``touched`` paths."""
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
+    may_stay = frozenset(plan.may_stay) - frozenset(touched)
+    written = [segment.path not in may_stay for segment in inputs]
+    for first, last in list(_series(written)):
+        _grow(inputs, written, first, last, plan.segment_bytes)
+    return frozenset(segment.path for segment, is_written in zip(inputs, written, strict=True) if not is_written)
+
+
+def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Segment, ...]]:
+    """Yield each series of neighbouring inputs (in offset order) of ``plan`` whose paths are not in ``stay``."""
+    inputs = sorted(plan.inputs, key=lambda segment: segment.order)
+    for first, last in _series([segment.path not in stay for segment in inputs]):
+        yield tuple(inputs[first:last])
+
+
+def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end (exclusive) of each series of consecutive true values in ``written``."""
+    first = None
+    for place, is_written in enumerate([*written, False]):
+        if is_written and first is None:
+            first = place
+        elif not is_written and first is not None:
+            yield first, place
+            first = None
+
+
+def _grow(inputs: Sequence[Segment], written: list[bool], first: int, last: int, target: int) -> None:
+    """Add neighbours that are no larger than the series, until the series has the ``target`` bytes of a segment.
+
+    Each added neighbour thus becomes part of a segment of at least twice its size, so that a record is rewritten only a
+    logarithmic number of times for the sake of larger segments.
+    """
+    size = sum(segment.bytes for segment in inputs[first:last])
+    while size < target:
+        beside = [place for place in (first - 1, last) if 0 <= place < len(inputs) and not written[place]]
+        small = [place for place in beside if inputs[place].bytes <= min(size, target // 2)]
+        if not small:
+            return
+        place = min(small, key=lambda candidate: inputs[candidate].bytes)
+        written[place] = True
+        size += inputs[place].bytes
+        first, last = min(first, place), max(last, place + 1)

@@ -1,14 +1,16 @@
-"""A job's folder of documents, called its stage: what it holds, and the state of the job's plans.
+"""Jobs: plans that share one round of tasks, one stage and one commit; and the stage, a job's folder of documents.
 
-The name of a stage is ``<namespace>.<table>/<job id>``. Its folder lies below the table's metadata folder, and is
+Tasks, a stage and a commit cost the same for a plan of a kilobyte as for a plan of a gigabyte, so small plans share
+them. The name of a stage is ``<namespace>.<table>/<job id>``. Its folder lies below the table's metadata folder, and is
 opened after the plans' inputs are confirmed. It has the plans (``plans.json``); for each attempt at compacting them,
 the changes of the plans that succeeded (``change-0123456789abcdef.json``); and the verdicts on the changes of an
 attempt. Publishing removes the stage. Whoever deletes it deletes the plans first; without them, nothing is published.
 """
 
+import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
-from firnlake.errors import ConflictError, GoneError, RefusedError
+from firnlake.errors import ConflictError, GoneError, RefusedError, printable
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import (
     JOB_ID,
@@ -35,9 +37,114 @@ from firnlake.iceberg.files import (
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.change import Change
 from firnlake.job.failures import failure_of
-from firnlake.job.job import Job, jobs_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake.table.segment import TopicPartition
 from firnlake_expectations.case import Verdict
+
+MOST_BYTES: Final = 8 << 30
+"""Maximum file bytes of a job with several plans. Readers see a job's results together, and a failure repeats the whole
+job."""
+MOST_RECORDS: Final = 200_000_000
+MOST_PLANS: Final = 256
+"""Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Plans of the same table and lane for distinct topic partitions, in the order of work.
+
+    The plans may come from different snapshots, because publishing checks each plan's inputs against the table.
+    """
+
+    plans: Sequence[Plan]
+
+    @property
+    def id(self) -> str:
+        """The id of the only plan; for several plans, the first 16 hex digits of the SHA-256 over the sorted ids."""
+        if len(self.plans) == 1:
+            return self.plans[0].id
+        return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
+
+    @property
+    def table(self) -> str:
+        """The table of all its plans."""
+        return self.plans[0].table
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage of this job."""
+        return stage_name(self.table, self.id)
+
+    @property
+    def title(self) -> str:
+        """A one-line title: topic partition, lane and number of segments, plus the reason if there is one plan."""
+        first, *others = self.plans
+        if not others:
+            return first.title
+        segments = sum(len(plan.inputs) for plan in self.plans)
+        return f"{printable(str(first.topic_partition))} and {len(others)} more, {first.lane}: {segments} segments"
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+
+class Packing:
+    """Packs plans of one table and lane into jobs one by one, in the order of work; a job takes the position of its
+    first plan.
+
+    Plans fill one job after another. A plan that can't share a job is the only plan of its job, and does not close the
+    job that is being filled. The same plans in the same order give the same jobs.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[list[Plan]] = []
+        self._filling: list[Plan] | None = None
+        self._taken = set[TopicPartition]()
+        self._bytes = self._records = 0
+
+    def has_room(self, plan: Plan) -> bool:
+        """True when ``plan`` would be added to an existing job."""
+        return (
+            self._filling is not None
+            and len(self._filling) < MOST_PLANS
+            and plan.topic_partition not in self._taken
+            and _is_small(plan, self._bytes + plan.bytes, self._records + plan.records)
+        )
+
+    def add(self, plan: Plan) -> None:
+        """Add ``plan`` to the job that is being filled, or to a new job."""
+        if not self.has_room(plan):
+            self.jobs.append([])
+            if not _is_small(plan, plan.bytes, plan.records):
+                self.jobs[-1].append(plan)
+                return
+            self._filling, self._taken, self._bytes, self._records = self.jobs[-1], set(), 0, 0
+        assert self._filling is not None  # a job was opened or has room
+        self._filling.append(plan)
+        self._taken.add(plan.topic_partition)
+        self._bytes += plan.bytes
+        self._records += plan.records
+
+
+def _is_small(plan: Plan, size: int, records: int) -> bool:
+    """True if a job with ``plan`` may have this ``size``, in bytes, and so many ``records``.
+
+    The limits apply neither to lane `retain`, which reads no file, nor to lane `convert`, which reads few columns, and
+    whose equality delete files go only with a commit that converts all segments they apply to.
+    """
+    return plan.lane.traits.writes != "segments" or (size <= MOST_BYTES and records <= MOST_RECORDS)
+
+
+def jobs_of(plans: Iterable[Plan]) -> list[Job]:
+    """Pack ``plans``, which are of one table and lane and in the order of work, into jobs (see ``Packing``)."""
+    packing = Packing()
+    for plan in plans:
+        packing.add(plan)
+    return [Job(tuple(own)) for own in packing.jobs]
+
 
 PLANS: Final = "plans"
 CHANGE: Final = "change"
@@ -105,27 +212,18 @@ class Stage:
         return [cls(table, job_id, documents[job_id]) for job_id in sorted(documents)]
 
     @classmethod
-    def find(cls, lake: Lake, table: Table, job_id: str) -> "Stage | None":
-        """The stage of the job ``job_id`` on ``table``, which is loaded; None if it has no plans.
-
-        Raises RefusedError if a document can't be read.
-        """
-        with lake.answering():
-            stage = cls.listed(table, job_id)
-            # What is there now counts, whatever another process deletes later.
-            return stage if stage.plans and stage.changes is not None else None
-
-    @classmethod
     def load(cls, lake: Lake, identifier: str, table: Table | None = None) -> "Stage":
         """The stage ``<namespace>.<table>/<job id>`` on ``table``, which is loaded now if it is not yet.
 
         Raises RefusedError for a wrong name or an unreadable document, GoneError when there is no such stage.
         """
         target, job_id = stage_parts(identifier)
-        stage = cls.find(lake, table or lake.table(target), job_id)
-        if stage is None:
-            raise no_stage(identifier)
-        return stage
+        with lake.answering():
+            stage = cls.listed(table or lake.table(target), job_id)
+            # What is there now counts, whatever another process deletes later.
+            if stage.plans and stage.changes is not None:
+                return stage
+        raise GoneError(f"there is no stage {identifier}; allowed: an open stage")
 
     @classmethod
     def open(cls, job: Job, table: Table) -> "Stage":
@@ -133,7 +231,7 @@ class Stage:
         stage = cls.listed(table, job.id)
         if stage.plans:
             return stage
-        stage.write(PLANS, _PLANS.dump_json(job.plans))
+        stage.write(PLANS, _PLANS.dump_json(tuple(job.plans)))
         return cls.listed(table, job.id)
 
     @property
@@ -177,29 +275,24 @@ class Stage:
             return ()
 
     @cached_property
-    def _chosen(self) -> tuple[str, Attempt | None, _Judged]:
+    def _chosen(self) -> tuple[str, Attempt, _Judged]:
         """The attempt that counts: its id (empty without an attempt), its changes and its verdicts.
 
         Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
         """
         attempts, judged = self._read(CHANGE, _CHANGES), self._read(VERDICTS, _JUDGED)
         chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one]), one), default="")
-        return chosen, attempts.get(chosen), judged.get(chosen) or _Judged(files={}, verdicts={})
+        return chosen, attempts.get(chosen, {}), judged.get(chosen) or _Judged(files={}, verdicts={})
 
     @property
     def attempt_id(self) -> str:
         """Id of the attempt that counts; empty before the first one."""
         return self._chosen[0]
 
-    @property
-    def attempt(self) -> Attempt | None:
-        """The attempt that counts; None before the first one."""
-        return self._chosen[1]
-
     @cached_property
     def changes(self) -> Mapping[str, Change]:
         """The changes of this attempt, by plan id."""
-        told = self.attempt or {}
+        told = self._chosen[1]
         try:
             return {
                 one.id: Change.model_validate({**told[one.id], "plan": one}) for one in self.plans if one.id in told
@@ -233,7 +326,7 @@ class Stage:
         if self.verdicts:
             passed = sum(self.passed(plan.id) for plan in self.plans)
             return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")
-        if self.attempt is not None:
+        if self.attempt_id:
             done = len(self.changes)
             return "compacted" if done == len(self.plans) else f"{done} of {len(self.plans)} compacted"
         return "planned"
@@ -271,7 +364,7 @@ class Stage:
 
     def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
         """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""
-        if self.attempt is None:
+        if not self.attempt_id:
             raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a compacted result")
         judged = _Judged(files=files, verdicts=verdicts)
         self.write(VERDICTS, judged.model_dump_json().encode(), self.attempt_id)
@@ -311,11 +404,6 @@ class Stage:
             f"the {_NAMES[kind]} of stage {self.identifier} are not readable: {reason}; allowed: the document as Firn "
             "wrote it"
         )
-
-
-def no_stage(identifier: str) -> GoneError:
-    """The error for the name of a stage that is not there."""
-    return GoneError(f"there is no stage {identifier}; allowed: an open stage")
 
 
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:

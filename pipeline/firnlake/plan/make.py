@@ -19,8 +19,8 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.inputs import rules_of
-from firnlake.job.job import Packing, jobs_of
 from firnlake.job.plan import Plan
+from firnlake.job.stage import Packing, jobs_of
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.full import may_stay

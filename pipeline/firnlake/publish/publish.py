@@ -60,10 +60,10 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
     table, job_id = stage_parts(identifier)
     target = lake.table(table)
     if published(target, job_id) is not None:
-        stage = Stage.find(lake, target, job_id)
-        if stage:
+        stage = Stage.listed(target, job_id)
+        if stage.plans:
             _delete(lake, identifier)
-        return _repeated(target, identifier, stage.plans if stage else ())
+        return _repeated(target, identifier, stage.plans)
     stage = Stage.load(lake, identifier, target)
     passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
     outcomes = [

@@ -266,7 +266,15 @@ class Committed:
         Raises RefusedError if there is no such commit, if it carried out no plan, or if its parent has expired.
         """
         table = lake.table(identifier)
-        snapshot = _newest(table, identifier) if snapshot_id is None else _snapshot(table, identifier, snapshot_id)
+        named = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        line = ancestors(table) if snapshot_id is None else [named] if named else []
+        snapshot = next((one for one in line if plans_of(table, one)), None)
+        if snapshot is None:
+            what = "no snapshot is" if snapshot_id is None else f"snapshot {snapshot_id} is gone, or is not"
+            raise RefusedError(
+                f"table {identifier}: {what} the result of a plan; allowed: a commit by one of the lanes "
+                f"{', '.join(Lane)}"
+            )
         before = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
         if before is None:
             raise RefusedError(
@@ -429,24 +437,3 @@ class _Moved(NamedTuple):
 
     gone: Collection[str]
     added: Sequence[DataFile]
-
-
-def _newest(table: Table, identifier: str) -> Snapshot:
-    for one in ancestors(table):
-        if plans_of(table, one):
-            return one
-    raise RefusedError(
-        f"table {identifier} has no commit to verify; required: a commit by one of the lanes {', '.join(Lane)}"
-    )
-
-
-def _snapshot(table: Table, identifier: str, snapshot_id: int) -> Snapshot:
-    snapshot = table.snapshot_by_id(snapshot_id)
-    if snapshot is None:
-        raise RefusedError(f"table {identifier} has no snapshot {snapshot_id}; allowed: a snapshot that it still holds")
-    if not plans_of(table, snapshot):
-        raise RefusedError(
-            f"table {identifier}: snapshot {snapshot_id} is not the result of a plan; allowed: a commit by "
-            f"one of the lanes {', '.join(Lane)}"
-        )
-    return snapshot

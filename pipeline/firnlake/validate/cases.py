@@ -82,10 +82,10 @@ class JudgedRecords:
             left = basis.files([one.path for one in plan.inputs if one.path in change.in_place])
         # What stays must hold no requested record, not even one that row-level deletes hide.
         listed = self._listed(basis, removed if erases else [*removed, *left])
-        figures = _counted(change, removed) | {"clock": _clock(plan.now_ms)}
+        whole = found.keys() <= plan.model_fields_set  # the history does not tell all of a plan
+        figures = _counted(change, removed, left if whole and not erases else None) | {"clock": _clock(plan.now_ms)}
         figures |= _planned(plan, {name: one for name, one in found.items() if name in plan.model_fields_set})
-        if found.keys() <= plan.model_fields_set:  # the history does not tell all of a plan
-            figures |= {} if erases else _staying(change, left)
+        if whole:
             figures |= {"other files whose deletes are merged": (0, _merged(change, basis, listed))}
         claim = _claim(change, basis, found, figures)
         if traits.writes == "nothing":
@@ -198,23 +198,26 @@ def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figu
     )
 
 
-def _counted(change: Change, removed: Sequence[DataFile]) -> Figures:
-    """The files and bytes that the record counts tell (C24), and those of the change."""
+def _counted(change: Change, removed: Sequence[DataFile], left: Sequence[DataFile] | None) -> Figures:
+    """What the record counts tell of files (C24), and what the files of the change say: those that it has ``removed``
+    and added, and those that are ``left`` in place, unless they are None."""
     counts, writes = change.counts, change.plan.lane.traits.writes
-    told: Figures = {
-        "segments read": (counts.segments_in, _number(removed)),
-        "bytes read": (counts.bytes_in, _bytes(removed)),
-        "segments written": (counts.segments_out, _number(change.kept)),
-        "bytes written": (counts.bytes_out, _bytes([*change.kept, *change.deletes])),
+    found = {
+        "segments_in": _number(removed),
+        "bytes_in": _bytes(removed),
+        "segments_out": _number(change.kept),
+        "bytes_out": _bytes([*change.kept, *change.deletes]),
+        "expired": 0,
     }
-    expired = 0
     if writes == "nothing":  # no judge reads its records
-        expired = sum(one.record_count for one in removed)
-        told["records read"] = (counts.records_in, expired)
-    told["records expired"] = (counts.expired, expired)
+        found["expired"] = found["records_in"] = sum(one.record_count for one in removed)
+    if left is not None:
+        found["segments_in_place"], found["bytes_in_place"] = _number(left), _bytes(left)
+        found["records_in_place"] = 0 if writes == "deletes" else sum(one.record_count for one in left)
+    figures: Figures = {name.replace("_", " "): (getattr(counts, name), own) for name, own in found.items()}
     if writes != "deletes":
-        told["delete files written or merged"] = (len(change.deletes) + len(change.merged), 0)
-    return told
+        figures["delete files written or merged"] = (len(change.deletes) + len(change.merged), 0)
+    return figures
 
 
 _decisive: Final = attrgetter("path", "level", "base_offset", "last_offset", "records", "bytes", "copies", "deletes")
@@ -234,17 +237,6 @@ def _planned(plan: Plan, found: Mapping[str, Any]) -> Figures:
             told, own = ([one for one in some if one not in same] for some in (told, own))
         figures[name.replace("_", " ")] = (told, own)
     return figures
-
-
-def _staying(change: Change, left: Sequence[DataFile]) -> Figures:
-    """What the counts tell of the segments that stay in place, and what the files say."""
-    counts = change.counts
-    records = 0 if change.plan.lane.traits.writes == "deletes" else sum(one.record_count for one in left)
-    return {
-        "segments left in place": (counts.segments_in_place, _number(left)),
-        "bytes left in place": (counts.bytes_in_place, _bytes(left)),
-        "records left in place": (counts.records_in_place, records),
-    }
 
 
 def _merged(change: Change, basis: Basis, listed: Mapping[str, Listed]) -> int:

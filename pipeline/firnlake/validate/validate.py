@@ -1,9 +1,9 @@
 """Judge the changes of plans before they are committed, or a commit in a table's history.
 
 The judge gets both in the same form: a change, and the snapshot on which its plan was made. What is committed has no
-fingerprint that it could trust: it reads the values of both sides. Small cases share a task of the engine, a large one
-has a task of its own; it may be larger than the memory of its task: DuckDB then spills to a temporary folder. The
-suites that a table names in ``firn.validate.suites`` run on the records of each result before it is published.
+fingerprint that it could trust: it reads the values of both sides. Small cases share a task of the engine. What a task
+reads may be larger than its memory: DuckDB then spills to a temporary folder. The suites that a table names in
+``firn.validate.suites`` run on the records of each result before it is published.
 """
 
 import os
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.types import UUIDType
 
-from firnlake.engine.engine import Engine, LocalEngine, threads_per_task
+from firnlake.engine.engine import Engine, LocalEngine, balanced, threads_per_task
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
 from firnlake.iceberg.catalog import Lake
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from firnlake_expectations.wording import Shown
 
 
-MOST_BYTES: Final = 1 << 30
-"""Maximum bytes read of cases that share a task; a larger case has a task of its own."""
 TASK_BYTES: Final = 32 << 20
 """Bytes at which a shared task is full. Splitting a smaller task would cost more than it saves."""
 HERE_BYTES: Final = 128 << 20
@@ -182,16 +180,17 @@ def verdicts_of(
 
     ``title`` names the job in progress bars and in Spark's UI.
     """
-    if sum(case.read for case in cases) <= HERE_BYTES:
+    weights = [case.read for case in cases]
+    if sum(weights) <= HERE_BYTES:
         engine = LocalEngine()
     verdicts: dict[int, Verdict | FirnError] = {}
-    groups = _shared(cases, engine.parallelism)
+    groups = balanced(weights, max(1, min(engine.parallelism, -(-sum(weights) // TASK_BYTES))))
     while groups:
         threads = threads_per_task(engine.parallelism, len(groups))
         dockets = [[cases[number] for number in group] for group in groups]
-        weights = [sum(case.read for case in docket) for docket in dockets]
+        sizes = [sum(case.read for case in docket) for docket in dockets]
         work = partial(_judged_cases, records, samples, threads)
-        judgements = engine.map(work, dockets, weights=weights, title=title)
+        judgements = engine.map(work, dockets, weights=sizes, title=title)
         again: list[list[int]] = []
         for group, judged in zip(groups, judgements, strict=True):
             if not isinstance(judged, Exception):
@@ -215,20 +214,6 @@ def _unjudged(case: Case, error: Exception) -> FirnError:
     if isinstance(error, duckdb.OperationalError):  # its disk or its memory
         return UnavailableError(f"{subject}: {' '.join(str(error).split())}; try again later")
     return contained(error, subject)
-
-
-def _shared(cases: Sequence[Case], workers: int) -> list[list[int]]:
-    """The cases of each task: one task per worker, more if each would read too much, fewer if there is little work."""
-    weights = [case.read for case in cases]
-    total = sum(weights)
-    count = min(len(cases), max(1, min(workers, -(-total // TASK_BYTES)), -(-total // MOST_BYTES)))
-    groups: list[list[int]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for number in sorted(range(len(cases)), key=weights.__getitem__, reverse=True):
-        least = sizes.index(min(sizes))
-        groups[least].append(number)
-        sizes[least] += weights[number] + 1
-    return groups
 
 
 def _own_findings(
