@@ -8,6 +8,7 @@
     firn status {table} --check      the command itself: what it prints, and its exit code unless that is 0, or 1 where
                                      the last line is a refusal, `firn: …`
     only full firn plan {table}      of what a command answers, the lines with a word
+    step publish {stage}             a step of a run alone, as Airflow's tasks take it (`steps`)
 
 A command is a lane, `run`, or a method ``do_…`` of Scenario. It answers with lines, in which what changes from run to
 run is masked.

@@ -4,7 +4,7 @@ They print what they have done, and leave as the command does.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 from unittest.mock import patch
 
 import typer
@@ -19,7 +19,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.outcomes import PlanOutcome, staged
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import Stage, open_stages, stages_of
+from firnlake.job.stage import Job, Stage, open_stages, stages_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages
@@ -79,7 +79,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     if as_json:
         show.as_json([one.identifier for one in loaded])
     else:
-        rows: list[tuple[Any, ...]] = [(one.identifier, one.state, one.title) for one in loaded]
+        rows = [(one.identifier, _state(one), Job(one.plans).title) for one in loaded]
         show.table(f"{table}: stages", ("stage", "state", "plan"), rows)
     show.end(unreadable)
 
@@ -119,6 +119,14 @@ def _show(outcomes: Sequence[PlanOutcome], as_json: bool) -> None:
             records = f"{count(one.counts.records_in, 'record')} in, {one.counts.records_out:,} out"
             show.line(f"{one.stage}: {one.title}: {records}")
     show.end([one.error for one in outcomes if one.error])
+
+
+def _state(stage: Stage) -> str:
+    """The state of a stage in a word or two."""
+    passed = sum(stage.passed(plan.id) for plan in stage.plans)
+    if stage.verdicts:
+        return {0: "failed", len(stage.plans): "passed"}.get(passed, f"{passed} of {len(stage.plans)} passed")
+    return f"{len(stage.changes)} of {len(stage.plans)} compacted" if stage.changes else "planned"
 
 
 def main() -> None:

@@ -315,22 +315,6 @@ class Stage:
         """True if there is a document of verdicts, finished or not."""
         return any(one.kind == VERDICTS for one in self.found)
 
-    @property
-    def title(self) -> str:
-        """One-line title for people: the title of its job."""
-        return Job(self.plans).title
-
-    @property
-    def state(self) -> str:
-        """The state in a few words, with numbers when the plans of the job differ."""
-        if self.verdicts:
-            passed = sum(self.passed(plan.id) for plan in self.plans)
-            return {0: "failed", len(self.plans): "passed"}.get(passed, f"{passed} of {len(self.plans)} passed")
-        if self.attempt_id:
-            done = len(self.changes)
-            return "compacted" if done == len(self.plans) else f"{done} of {len(self.plans)} compacted"
-        return "planned"
-
     def passed(self, plan_id: str) -> bool:
         """True when the plan's change has a passing verdict."""
         return plan_id in self.verdicts and self.verdicts[plan_id].passed
@@ -364,8 +348,6 @@ class Stage:
 
     def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
         """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""
-        if not self.attempt_id:
-            raise RefusedError(f"stage {self.identifier} is {self.state}; allowed: a compacted result")
         judged = _Judged(files=files, verdicts=verdicts)
         self.write(VERDICTS, judged.model_dump_json().encode(), self.attempt_id)
 

@@ -95,7 +95,7 @@ def _refusal(stage: Stage, plan: Plan) -> RefusedError:
     """Why ``plan``, which has not passed validation, is not published (C23)."""
     subject, verdict = stage.subject(plan), stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:
-        return RefusedError(f"{subject} is {stage.state}; allowed: a passing verdict on its result")
+        return RefusedError(f"{subject} has no result that was judged; allowed: a passing verdict on its result")
     failed = ", ".join(one.name for one in verdict.failures)
     return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 

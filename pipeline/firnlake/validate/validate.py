@@ -28,7 +28,7 @@ from firnlake.job.change import Change
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
 from firnlake.job.reports import new_reports
-from firnlake.job.stage import Stage
+from firnlake.job.stage import Job, Stage
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
 from firnlake.validate.basis import Bases, Committed
@@ -104,14 +104,14 @@ def _of_changes(
         return given, {}
     if not stage.changes:
         refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
-        raise refused or RefusedError(f"stage {stage.identifier} is {stage.state}; allowed: a compacted result")
+        raise refused or RefusedError(f"stage {stage.identifier} has no result; allowed: plans that were compacted")
     # What is changed from now on was not judged.
     files, target = stage.stored(), lake.table(stage.target)
     records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
     left = [one for plan_id, one in stage.changes.items() if plan_id not in given]
     conflicts = CheckedInputs.find(target, [one.plan for one in left], bases.manifests(target)).conflicts
     fit = [one for one in left if one.plan.id not in conflicts]
-    fresh, errors = _judged(target, records, fit, engine, stage.job_id, stage.title, bases)
+    fresh, errors = _judged(target, records, fit, engine, stage.job_id, Job(stage.plans).title, bases)
     if fresh:
         given |= fresh
         stage.record_verdicts(given, files)
