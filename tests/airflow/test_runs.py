@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firnlake.job.failures import failed_plans
+from firnlake.job.outcomes import failed_plans
 from firnlake.job.stage import stages_of
 from tests.airflow.conftest import TABLES, LocalAirflow
 

@@ -24,8 +24,8 @@ from firnlake.ingest.land import land
 from firnlake.ingest.quarantine import as_of_now, batches, clear
 from firnlake.inspect.explain_key import explain_key
 from firnlake.inspect.status import status_of, write_snapshot
-from firnlake.job.failures import mark, retry
 from firnlake.job.garbage import collect, discard
+from firnlake.job.outcomes import mark, retry
 from firnlake.job.stage import Job, Stage
 from firnlake.lanes import Lane
 from firnlake.maintain.maintain import maintain_table

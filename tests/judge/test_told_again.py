@@ -2,7 +2,7 @@
 
 from firnlake.iceberg.files import metadata_folder
 from firnlake.inspect.status import news, status_of
-from firnlake.job.failures import AGAIN_MS
+from firnlake.job.outcomes import AGAIN_MS
 from infra.foreign.files import on_disk
 from tests.support.records import NOW
 from tests.support.scenario import Scenario

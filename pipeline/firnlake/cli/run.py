@@ -27,7 +27,7 @@ from firnlake.cli.show import Size
 from firnlake.errors import ConflictError, FirnError, NotFoundError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import write_snapshot
-from firnlake.job.failures import retry as retry_failed
+from firnlake.job.outcomes import retry as retry_failed
 from firnlake.lanes import Lane
 from firnlake.plan.make import LanePlans, plan_lanes
 from firnlake.plan.read_states import Scope

@@ -18,10 +18,9 @@ from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifests import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import Change
-from firnlake.job.failures import forget
 from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.outcomes import ByPlan, PlanOutcome, carried_out
+from firnlake.job.outcomes import ByPlan, PlanOutcome, carried_out, forget
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Job, Stage, jobs_of
 from firnlake.table.columns import ColumnRoles

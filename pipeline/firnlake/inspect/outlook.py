@@ -17,7 +17,7 @@ from firnlake.clock import show_ms, show_span
 from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.failures import FailedPlan, failed_plans, waiting
+from firnlake.job.outcomes import FailedPlan, failed_plans, waiting
 from firnlake.job.plan import Plan
 from firnlake.lanes import TOP, Lane, until
 from firnlake.lanes.answer import Reason, Waits, Work

@@ -30,7 +30,7 @@ from firnlake.iceberg.files import FrozenModel, metadata_folder, write_whole
 from firnlake.iceberg.manifests import DAMAGED
 from firnlake.ingest.quarantine import Batch, batches
 from firnlake.inspect.outlook import Outlook, in_words, outlooks
-from firnlake.job.failures import AGAIN_MS, told_once
+from firnlake.job.outcomes import AGAIN_MS, told_once
 from firnlake.job.reports import copy_reports
 from firnlake.lanes import Lane, until
 from firnlake.maintain.expire import retained

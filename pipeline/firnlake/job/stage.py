@@ -36,7 +36,6 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.change import Change
-from firnlake.job.failures import failure_of
 from firnlake.job.plan import Plan, stage_name, stage_parts
 from firnlake.table.segment import TopicPartition
 from firnlake_expectations.case import Verdict
@@ -322,11 +321,6 @@ class Stage:
     def subject(self, plan: Plan) -> str:
         """The beginning of messages about ``plan``."""
         return f"stage {self.identifier}" + (f", plan {plan.id} ({plan.title})" if len(self.plans) > 1 else "")
-
-    def refused(self, plan: Plan) -> RefusedError | None:
-        """The error with which ``plan`` was refused; None if it was not."""
-        failed = failure_of(self.loaded, plan)
-        return RefusedError(f"{self.subject(plan)} {failed.failure}") if failed else None
 
     def stored(self) -> Files:
         """The files now in the job's data folder."""

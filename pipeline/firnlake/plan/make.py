@@ -17,8 +17,8 @@ from typing import Final
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.job.failures import FailedPlan, failed_plans, waiting
 from firnlake.job.inputs import rules_of
+from firnlake.job.outcomes import FailedPlan, failed_plans, waiting
 from firnlake.job.plan import Plan
 from firnlake.job.stage import Packing, jobs_of
 from firnlake.lanes import Lane

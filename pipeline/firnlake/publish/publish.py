@@ -29,7 +29,7 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
 from firnlake.job.garbage import discard, store_ms
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
+from firnlake.job.outcomes import PlanOutcome, Stages, carried_out, refusal
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.job.stage import Stage
 from firnlake.lanes.answer import Work
@@ -67,7 +67,7 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
     stage = Stage.load(lake, identifier, target)
     passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
     outcomes = [
-        _outcome(identifier, plan, stage.refused(plan) or _refusal(stage, plan))
+        _outcome(identifier, plan, refusal(stage, plan) or _unjudged(stage, plan))
         for plan in stage.plans
         if plan.id not in passing
     ]
@@ -91,7 +91,7 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] | None = None) -
         discard(lake, identifier, published=files)
 
 
-def _refusal(stage: Stage, plan: Plan) -> RefusedError:
+def _unjudged(stage: Stage, plan: Plan) -> RefusedError:
     """Why ``plan``, which has not passed validation, is not published (C23)."""
     subject, verdict = stage.subject(plan), stage.verdicts.get(plan.id)
     if plan.id not in stage.changes or verdict is None:

@@ -26,7 +26,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.change import Change
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.outcomes import PlanOutcome, Stages, carried_out
+from firnlake.job.outcomes import PlanOutcome, Stages, carried_out, refusal
 from firnlake.job.reports import new_reports
 from firnlake.job.stage import Job, Stage
 from firnlake.table.columns import ColumnRoles
@@ -103,7 +103,7 @@ def _of_changes(
     if stage.changes and given.keys() >= stage.changes.keys():
         return given, {}
     if not stage.changes:
-        refused = next((error for plan in stage.plans if (error := stage.refused(plan))), None)
+        refused = next((error for plan in stage.plans if (error := refusal(stage, plan))), None)
         raise refused or RefusedError(f"stage {stage.identifier} has no result; allowed: plans that were compacted")
     # What is changed from now on was not judged.
     files, target = stage.stored(), lake.table(stage.target)

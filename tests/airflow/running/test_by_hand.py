@@ -12,7 +12,7 @@ import pytest
 
 from firnlake.airflow.configuration import dag_id_of
 from firnlake.inspect.status import read
-from firnlake.job.failures import retry
+from firnlake.job.outcomes import retry
 from firnlake.job.stage import stages_of
 from infra.foreign.files import on_disk
 from tests.airflow.conftest import LocalAirflow
