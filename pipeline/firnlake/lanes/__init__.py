@@ -5,15 +5,13 @@ all show it. From when on a lane will have work is found by asking at other cloc
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from enum import StrEnum
-from itertools import accumulate, chain
 from typing import Final, Self
 
 from firnlake.lanes import clean, convert, erase, full, merge, retain, tier
 from firnlake.lanes.answer import Figures, Traits, Waits, Work
-from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import LANDED, Bools
 from firnlake.table.state import State
 
@@ -78,19 +76,11 @@ def until(state: State, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
     """
     if state.blockers:
         return None
-    clocks = sorted({clock for clock in _turning_points(state) if state.now_ms < clock <= LONG_MAX})
+    clocks = state.turning_points
     # The later lanes of a run become due more often with time, so they are asked first.
     asked = [*lanes][::-1]
     first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
-
-
-def _turning_points(state: State) -> Iterator[int]:
-    """Every clock at which something in ``state`` passes a limit of time."""
-    # A segment that is too young holds back all segments after it, so only the newest so far matter, in offset order.
-    newest = set(accumulate((segment.newest_ms for segment in state.head), max))
-    yield from (clock + state.policy.min_compaction_lag_ms for clock in newest)
-    yield from chain.from_iterable(lane.traits.clocks(state) for lane in Lane)
 
 
 def quiet(figures: Figures) -> Bools:

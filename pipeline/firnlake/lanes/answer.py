@@ -1,6 +1,6 @@
 """What a lane is, and what it says of a topic partition: the work that it has to do there, or why it waits."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -144,8 +144,6 @@ class Traits:
     """Finds the lane's work; the flag ignores thresholds. `Lane.look` asks it unless something blocks it."""
     may_be_due: Callable[[Figures], Bools]
     """[P] False for topic partitions in which ``look`` surely waits, unless it is forced."""
-    clocks: Callable[[State], Iterable[int]] = lambda _: ()
-    """The clocks, epoch milliseconds, at which something but a compaction lag passes a limit of the lane."""
     writes: Literal["segments", "deletes", "nothing"] = "segments"
     level_in: int | None = None
     """The level of all segments that the lane takes; None if it takes segments of several levels."""

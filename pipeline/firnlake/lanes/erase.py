@@ -148,16 +148,10 @@ def _smallest(state: State) -> tuple[Segment, ...]:
     return (min(fit, key=lambda segment: (segment.bytes, segment.order)),) if fit else ()
 
 
-def clocks(state: State) -> Iterator[int]:
-    """The clock from which the requests are served."""
-    if state.requested and state.requested.due_ms is not None:
-        yield state.requested.due_ms
-
-
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where there is a request."""
     due: Bools = figures.of(dict.fromkeys(figures.requested, 1), 0) > 0
     return due
 
 
-TRAITS = Traits("C30", look, may_be_due, clocks, serves_requests=True, removal="erased on request")
+TRAITS = Traits("C30", look, may_be_due, serves_requests=True, removal="erased on request")

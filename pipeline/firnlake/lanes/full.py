@@ -1,7 +1,7 @@
 """Lane `full`: cleans the cleanable head together with the tail, or the tail alone, into a new tail (C12, C16)."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, takewhile
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -177,23 +177,6 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
     return segment.stamped >= segment.tombstones and first is not None and first > now_ms
 
 
-def clocks(state: State) -> Iterator[int]:
-    """The clocks at which the head passes the maximum lag or the interval of full cleans, and those at which tombstones
-    of the tail pass their delete horizons."""
-    policy = state.policy
-    # A segment that is too young holds back all segments after it, so only the extremes so far matter, in offset order.
-    oldest = set(accumulate((segment.oldest_ms for segment in state.head), min))
-    yield from (clock + policy.max_compaction_lag_ms + 1 for clock in oldest)
-    if policy.full_interval_ms >= 0:
-        last = last_full_ms(state)
-        since = set(accumulate((segment.arrived_ms for segment in state.head), min)) if last is None else {last}
-        yield from (clock + policy.full_interval_ms + 1 for clock in since)
-    for segment in state.tail:
-        for horizon in (segment.first_horizon_ms, segment.last_horizon_ms):
-            if horizon is not None:
-                yield from (horizon, horizon + 1)
-
-
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where the head is dirty, old or late enough, or where enough tombstones have passed their horizons."""
     each, fact, head, tail = figures.each, figures.fact, figures.head(), figures.tail
@@ -219,4 +202,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due
 
 
-TRAITS = Traits("C12", look, may_be_due, clocks, level_out=TAIL, cleans=True)
+TRAITS = Traits("C12", look, may_be_due, level_out=TAIL, cleans=True)

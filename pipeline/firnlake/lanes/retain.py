@@ -3,7 +3,7 @@
 The dropped segments are a prefix in offset order. No data file is read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -121,13 +121,6 @@ def _kept(first: Segment, ending: Segment, why: str) -> str:
     return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays because {why}"
 
 
-def clocks(state: State) -> Iterator[int]:
-    """The clocks at which a segment passes ``retention.ms``."""
-    if state.policy.deletes and state.policy.retention_ms >= 0:
-        times = (aged_from_ms(segment) for segment in state.segments)
-        yield from (time + state.policy.retention_ms + 1 for time in times if time is not None)
-
-
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where a segment is old enough, or all together are large enough."""
     limit = figures.each(lambda policy: policy.retention_bytes if policy.retention_bytes >= 0 else np.inf)
@@ -137,4 +130,4 @@ def may_be_due(figures: Figures) -> Bools:
     return due & (figures.each(lambda policy: policy.deletes) > 0)
 
 
-TRAITS = Traits("C19", look, may_be_due, clocks, writes="nothing", removal="past the retention of its topic")
+TRAITS = Traits("C19", look, may_be_due, writes="nothing", removal="past the retention of its topic")

@@ -297,6 +297,21 @@ class State:
         return max((segment.shown_from for segment in self.segments), default=-1)
 
     @cached_property
+    def turning_points(self) -> Sequence[int]:
+        """Every later clock at which something passes a limit of time, and others, sorted: the times of segments and
+        requests, plus each duration of the policy, and a millisecond more."""
+        policy, requested = self.policy, self.requested
+        of_policy = (policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.full_interval_ms)
+        durations = {0, *of_policy, *((policy.retention_ms,) if policy.deletes else ())}
+        times = {None if requested is None else requested.due_ms}
+        for one in self.segments:
+            times.update((one.newest_ms, one.oldest_ms, one.committed_ms, one.written_ms))
+            times.update((one.first_horizon_ms, one.last_horizon_ms))
+        known = [time for time in times if time is not None]
+        clocks = {time + duration + more for duration in durations for time in known for more in (0, 1)}
+        return sorted(clock for clock in clocks if self.now_ms < clock <= LONG_MAX)
+
+    @cached_property
     def blockers(self) -> tuple[str, ...]:
         """A message for each reason why this topic partition can't be cleaned now (C20); empty if there is none."""
         reasons = [self.policy.problem] if self.policy.problem else []
