@@ -36,7 +36,6 @@ FAMILIES: Mapping[str, of.Family] = {
     "sense": sense,
     **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
     "equality": of.equality,
-    "positions": of.positions,
     "replay": of.replay,
     "memory": of.memory,
 }

@@ -9,12 +9,10 @@ from infra.bench.measure import Case, Measured, Report
 MARK = "<!-- made by `make bench`: {} -->"
 BYTES = ("data", "metadata", "peak")
 _TIMES = ("ratio", "seconds")
-_CONVERTED = (*_TIMES, "data", "metadata")
 _CELLS = {
     "sense": ("seconds", "peak"),
     "memory": ("seconds", "peak"),
-    "equality": _CONVERTED,
-    "positions": _CONVERTED,
+    "equality": (*_TIMES, "data", "metadata"),
     "replay": ("written per record", "held per key"),
 }
 """By family, the figures that a cell shows; elsewhere _TIMES. The ratio is the first entry's time by this one's."""

@@ -1,7 +1,7 @@
 """The families of benchmarks that read and write records. Each yields its cases; ``python -m infra.bench`` lists all.
 
 ``base``, ``changed``, ``partitions``, ``processes``, ``fixed`` and ``large`` clean whole tables, by lane ``full`` and
-by peers. ``equality`` and ``positions`` hold lane ``convert`` against Spark, on tables that somebody upserts into.
+by peers. ``equality`` holds lane ``convert`` against Spark, on a table that somebody upserts into.
 ``memory`` watches the memory of a process that cleans a large topic partition. ``replay`` counts what Firn writes and
 keeps while small files land.
 """
@@ -16,10 +16,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField
 
 from firnlake.ingest import land as landing
@@ -51,7 +49,7 @@ from infra.bench.inputs import (
 from infra.bench.measure import Case, Figures, Run, in_turns, measured
 from infra.bench.peers import peers
 from infra.environment import CHECKOUT
-from infra.foreign.row_deletes import add, equality_file, position_file
+from infra.foreign.row_deletes import add, equality_file
 
 Family = Callable[[Bench], Iterator[Case]]
 
@@ -221,6 +219,7 @@ CONVERTED_KEYS: Final = 1_000_000
 """Of the table at SCALE=1: with values of 1 KB 1 GB of keys and values."""
 WARM_UP_KEYS: Final = 2_000
 DATA_FILES: Final = 12
+DELETE_FILES: Final = 100
 _UPSERTED: Final = Schema(
     NestedField(1, "key", BinaryType(), required=False),
     NestedField(2, "value", BinaryType(), required=False),
@@ -232,81 +231,52 @@ _HIDDEN: Final = 0.1
 
 
 def equality(bench: Bench) -> Iterator[Case]:
-    """100 equality delete files: lane ``convert`` beside ``rewrite_data_files``."""
-    yield _converted(bench, 100, by_key=True)
-
-
-def positions(bench: Bench) -> Iterator[Case]:
-    """20 position delete files, more than Firn leaves as they are, beside ``rewrite_position_delete_files``."""
-    yield _converted(bench, 20, by_key=False)
-
-
-def _converted(bench: Bench, delete_files: int, *, by_key: bool) -> Case:
+    """Many equality delete files: lane ``convert`` beside ``rewrite_data_files``."""
     keys = int(CONVERTED_KEYS * bench.scale)
-    small, whole = (_upserted(bench, size, delete_files, by_key=by_key) for size in (WARM_UP_KEYS, keys))
-    title = f"{delete_files} delete files on {keys:,} records of 1 KB"
-    return Case("equality" if by_key else "positions", title, in_turns(whole, 3, [*small.values()]))
+    small, whole = (_upserted(bench, size) for size in (WARM_UP_KEYS, keys))
+    title = f"{DELETE_FILES} delete files on {keys:,} records of 1 KB"
+    yield Case("equality", title, in_turns(whole, 3, [*small.values()]))
 
 
-def _upserted(bench: Bench, keys: int, delete_files: int, *, by_key: bool) -> Mapping[str, Run]:
+def _upserted(bench: Bench, keys: int) -> Mapping[str, Run]:
     """The entries on an adopted table of ``keys`` records of 1 KB, one per key, of which deletes hide one in ten."""
-    lake, identifier = bench.lake, f"{NAMESPACE}.upserted_{keys}_{'keys' if by_key else 'positions'}"
+    lake, identifier = bench.lake, f"{NAMESPACE}.upserted_{keys}"
     one = stream(Shape(1000, "append", 0.01, 1, keys), 0)
-    files = _adopted(bench, identifier, one)
+    _adopt(bench, identifier, one)
     chosen = np.random.default_rng(3).permutation(one.tail)[: int(one.tail * _HIDDEN)]
     kept = np.delete(one.offsets[: one.tail], chosen)
     data = live(lake.table(identifier))
     only = pa.table({"partition": pa.repeat(pa.scalar(0, pa.int64()), len(kept)), "offset": kept})
     visible = fingerprint(data, only)
-    for part in np.array_split(np.sort(chosen) if by_key else chosen, delete_files):
+    for part in np.array_split(np.sort(chosen), DELETE_FILES):
         table = lake.table(identifier)
-        add(lake, identifier, [_by_key(table, one, part) if by_key else _by_position(table, files, part)])
-    for_peer = for_firn = State(lake.table(identifier).metadata_location, tuple(data))
-    if not by_key:
-        # An equality delete file that hides nothing: else there would be nothing to do for Firn.
-        add(lake, identifier, [_by_key(lake.table(identifier), one, chosen[:1])])
-        for_firn = State(lake.table(identifier).metadata_location, tuple(data))
-    procedure = "rewrite_data_files" if by_key else "rewrite_position_delete_files"
+        rows = [(keys_as_text(one.keys[place : place + 1]).tobytes(),) for place in part.tolist()]
+        add(lake, identifier, [equality_file(table, ["key"], rows, table.spec().spec_id, ())])
+    state = State(lake.table(identifier).metadata_location, tuple(data))
 
     def seen(table: str) -> Fingerprint:
         """The rewrite leaves equality delete files in the table, though they apply to nothing."""
         return visible_to_spark(bench.spark.table(f"{lake.name}.{table}"), bench.scratch)
 
-    work = partial(bench.call, procedure, options="map('rewrite-all', 'true')")
-    convert = partial(_by_lane, bench, for_firn, Lane.CONVERT, visible)
+    work = partial(bench.call, "rewrite_data_files", options="map('rewrite-all', 'true')")
+    convert = partial(_by_lane, bench, state, Lane.CONVERT, visible)
     return {
         "firn convert": convert,
         "firn convert, local": partial(convert, local=True),
-        procedure: partial(on_copy, bench, for_peer, work, visible, seen=seen),
+        "rewrite_data_files": partial(on_copy, bench, state, work, visible, seen=seen),
     }
 
 
-def _adopted(bench: Bench, identifier: str, one: Stream) -> list[tuple[int, str]]:
-    """Make an adopted table with the tail's records; the place of the first one of each data file, and its path."""
+def _adopt(bench: Bench, identifier: str, one: Stream) -> None:
+    """Make an adopted table with the tail's records."""
     lake = bench.lake
     drop(lake, identifier)
     properties = {"format-version": "2", "write.upsert.enabled": "true"}
     lake.catalog.create_table(identifier, _UPSERTED, partition_spec=UNPARTITIONED_PARTITION_SPEC, properties=properties)
     adopt(lake, identifier, ColumnRoles(key=("key",), offset="offset", tombstone="value IS NULL"))
-    files: list[tuple[int, str]] = []
     for start, stop in slices(0, one.tail, DATA_FILES):
         rows = batches(Shape(1000, "append", 0.01, 1, one.tail), one, start, stop).select(_UPSERTED.column_names)
         lake.table(identifier).append(rows.cast(_UPSERTED.as_arrow()))
-        paths = {task.file.file_path for task in lake.table(identifier).scan().plan_files()}
-        files += [(start, path) for path in paths - {path for _, path in files}]
-    return files
-
-
-def _by_key(table: Table, one: Stream, places: Longs) -> DataFile:
-    rows = [(keys_as_text(one.keys[place : place + 1]).tobytes(),) for place in places.tolist()]
-    return equality_file(table, ["key"], rows, table.spec().spec_id, ())
-
-
-def _by_position(table: Table, files: list[tuple[int, str]], places: Longs) -> DataFile:
-    owners = np.searchsorted(np.array([start for start, _ in files]), places, side="right") - 1
-    owned = zip(owners.tolist(), places.tolist(), strict=True)
-    rows = sorted((files[owner][1], place - files[owner][0]) for owner, place in owned)
-    return position_file(table, rows, table.spec().spec_id, ())
 
 
 # --- Amplification ---
