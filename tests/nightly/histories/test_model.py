@@ -136,7 +136,7 @@ def assert_newest(scenario: Scenario, landed: Seen, ignored: Iterable[str] = ())
 
 KEYS = (None, b"", b"a", b"b")
 NAMES = {None: "-", b"": "empty", b"a": "a", b"b": "b"}
-_GOES = re.compile(r"; lane (\w+) removes it, (?:and|but) is (not )?due$")
+_GOES = re.compile(r"; lane (\w+) removes it(?:, and is due|( once it is due))$")
 
 logs = st.lists(
     st.tuples(st.sampled_from(KEYS), st.sampled_from(["", "x"]), st.sampled_from(["0", "1h", "3d"])),
