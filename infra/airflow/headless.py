@@ -1,7 +1,8 @@
 """Run one DAG in this process, without scheduler or server: what `airflow dags test` does, told as it goes.
 
-    python -m infra.airflow.headless DAG_ID LOG_FILE
+    python -m infra.airflow.headless DAG_ID LOG_FILE [TASK_ID]
 
+A task that is named is not run, and counts as a success, as if somebody had marked it so.
 Reads the params of each run from standard input, one JSON document a line; a run that fails is the last. Prints a JSON
 line as a run starts, as a task starts and as it ends; Airflow's own output goes to the log file. Exit code 0 when all
 runs succeeded. The environment is that of `infra.airflow.local`. The metadata database must be there before the first
@@ -61,17 +62,17 @@ class Narrator:
 
 def main() -> int:
     """Entry point."""
-    dag_id, log = sys.argv[1], Path(sys.argv[2])
+    dag_id, log, marked = sys.argv[1], Path(sys.argv[2]), next(iter(sys.argv[3:]), None)
     # Closed before Airflow has ended, which takes seconds: who reads the narration need not wait.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as narration:
         with log.open("a") as file:  # also what child processes print
             os.dup2(file.fileno(), sys.stdout.fileno())
             os.dup2(file.fileno(), sys.stderr.fileno())
-        return run(dag_id, narration)
+        return run(dag_id, narration, marked)
 
 
-def run(dag_id: str, narration: TextIO) -> int:
-    """Run the DAG once per line of standard input, and tell it; returns the exit code."""
+def run(dag_id: str, narration: TextIO, marked: str | None) -> int:
+    """Run the DAG once per line of standard input, without the task ``marked``; returns the exit code."""
     dags = DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     if dag_id not in dags.dags:
         print(json.dumps({"error": f"no DAG {dag_id}; found {list(dags.dags)} {dags.import_errors}"}), file=narration)
@@ -80,7 +81,7 @@ def run(dag_id: str, narration: TextIO) -> int:
     for line in sys.stdin:
         params = json.loads(line)
         print(json.dumps({"run": params}), file=narration, flush=True)
-        if dags.dags[dag_id].test(run_conf=params).state != DagRunState.SUCCESS:
+        if dags.dags[dag_id].test(run_conf=params, mark_success_pattern=marked).state != DagRunState.SUCCESS:
             return 1
     return 0
 

@@ -24,7 +24,6 @@ seconds = time.monotonic() - started
 dags = {
     dag_id: {
         "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
-        "rules": {task.task_id: task.trigger_rule for task in dag.tasks},
         "groups": [group for group in dag.task_group.get_task_group_dict() if group],
         "params": {name: dag.params.get_param(name).schema | {"value": dag.params[name],
             "description": dag.params.get_param(name).description} for name in dag.params},
@@ -119,7 +118,7 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert tasks["due"] == ["turn"]
     before = "due"
     for lane in LANES:
-        assert tasks[f"{lane}.plan"] == sorted([before, "turn"])
+        assert tasks[f"{lane}.plan"] == [before]
         before = f"{lane}.publish"
         assert tasks[f"{lane}.jobs.compact"] == [f"{lane}.plan"]
         assert tasks[f"{lane}.jobs.validate"] == [f"{lane}.jobs.compact", f"{lane}.plan"]
@@ -128,35 +127,6 @@ def test_lanes_follow_each_other(parsed: Parsed) -> None:
     assert {*validated, "report"} == set(tasks["verdict"])
     assert validated <= set(tasks["report"])
     assert "verdict" in tasks["sweep"]
-
-
-def ends(dag: dict[str, Any], failed: str) -> dict[str, bool]:
-    """Whether each task that starts succeeds, by the rules of Airflow, in a run in which ``failed`` fails."""
-    found: dict[str, bool | None] = {}
-
-    def end(task: str) -> bool | None:
-        if task not in found:
-            before = [end(other) for other in dag["tasks"][task]]
-            starts = {
-                "all_success": all(before),
-                "all_done": True,
-                "all_done_min_one_success": not before or any(before),
-                "all_done_setup_success": True,
-            }
-            found[task] = None if not starts[dag["rules"][task]] else task != failed
-        return found[task]
-
-    return {task: ended for task in dag["tasks"] if (ended := end(task)) is not None}
-
-
-def test_nothing_is_planned_without_the_turn(parsed: Parsed) -> None:
-    dag = parsed.dags["firn__shop__orders"]
-    started = ends(dag, "turn")
-    assert not [task for task in started if task.endswith((".plan", ".compact", ".publish"))]
-    assert started.keys() >= {"report", "verdict", "sweep"}
-    # A lane that fails, or the look at what is due, keeps no lane from its work.
-    for failed in ("due", "merge.plan", "merge.publish"):
-        assert {f"{lane}.plan" for lane in LANES} <= ends(dag, failed).keys()
 
 
 def test_groups_show_the_levels_and_every_task_is_documented(parsed: Parsed) -> None:

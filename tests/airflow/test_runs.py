@@ -154,6 +154,20 @@ def test_c20_what_waits_for_a_person_is_red_once(airflow: LocalAirflow) -> None:
     assert "2 of 2 topic partitions wait for a person" in runs[1].log
 
 
+def test_nothing_is_planned_without_the_turn(airflow: LocalAirflow) -> None:
+    """The wait for another run has ended, as when somebody marks it as a success, and it still has the turn."""
+    airflow.land("t.turnless", *FOUR_BATCHES)
+    before = airflow.levels("t.turnless")
+    run = airflow.run("t.turnless", marked="turn", AIRFLOW_VAR_FIRN__T__TURNLESS="another run")
+    assert run.succeeded, run.errors
+    assert {state for task, state in run.states.items() if task.endswith(".plan")} == {"skipped"}
+    assert "it is not the turn of this run" in run.log
+    assert airflow.levels("t.turnless") == before
+    again = airflow.run("t.turnless")
+    assert again.succeeded, again.errors
+    assert airflow.levels("t.turnless") != before
+
+
 def test_a_connection_that_a_table_names_has_to_be_there(airflow: LocalAirflow) -> None:
     airflow.land("t.elsewhere", *FOUR_BATCHES)
     run = airflow.run("t.elsewhere")

@@ -155,16 +155,15 @@ async def overdue(
 
 def build(settings: TableSettings) -> DAG:
     """The DAG of one table. A lane runs whatever the outcome of the lane before it, on the snapshot that that lane
-    published, but never without the run's turn."""
+    published."""
     with outline(settings) as dag:
         # Any, because these are references to results of tasks; the tasks receive the annotated types.
-        turn: Any = tasks.turn(settings.name)
         before: Any = tasks.due(settings.name)
-        chain(turn, before)
+        chain(tasks.turn(settings.name), before)
         outcomes: list[Any] = []
         for lane in LANES:
             jobs, published = lane_tasks(settings, lane)
-            chain([turn, before], jobs)
+            chain(before, jobs)
             before = published.output
             outcomes.append(before)
         reported: Any = tasks.report(settings.name, outcomes)
@@ -199,10 +198,10 @@ def lane_tasks(settings: TableSettings, lane: str) -> tuple[Any, tasks.PublishOp
                 made.operator.operator_extra_links = (TableLink(settings.name),)
             chain(written, judged)
 
-        # The turn comes before all that this waits for, so without the turn nothing of it succeeds.
-        jobs: Any = tasks.plan.override(
-            trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS, inlets=[tasks.compacted(settings.name)]
-        )(settings.name, lane, settings.connection if engine != "local" else None, settings.plans_per_job)
+        # It runs whatever has become of the tasks before it, so it looks itself whether it is the run's turn.
+        jobs: Any = tasks.plan.override(trigger_rule=TriggerRule.ALL_DONE, inlets=[tasks.compacted(settings.name)])(
+            settings.name, lane, settings.connection if engine != "local" else None, settings.plans_per_job
+        )
         published = tasks.PublishOperator(
             lane=lane,
             jobs=jobs,

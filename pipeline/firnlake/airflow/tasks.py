@@ -65,6 +65,11 @@ def turn(table: str) -> bool:
     with the DAG's name has the id of the run whose turn it is; a run that ended without giving its turn back loses it.
     Two runs that take it at the very same moment may both work; then one of two equal plans is in conflict (C22).
     """
+    return _has_turn(table)
+
+
+def _has_turn(table: str) -> bool:
+    """True if it is this run's turn to work on ``table``, which it takes if nobody has it."""
     context = get_current_context()
     run, instance = context["dag_run"], context["ti"]
     holder = Variable.get(run.dag_id, default="")
@@ -132,7 +137,8 @@ def _terms() -> "tuple[int, bool, Scope]":
 @task
 def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "list[MappedJob]":
     """Find the due work of the lane from metadata, and write the plans, in jobs of up to `plans_per_job` plans; the
-    task is skipped if this run leaves the lane out, if nothing is due, or in a dry run. Starts no JVM.
+    task is skipped if it is not this run's turn, if the run leaves the lane out, if nothing is due, or in a dry run.
+    Starts no JVM.
 
     `connection` is the Spark connection of the jobs; None if they need no Spark.
     """
@@ -140,6 +146,8 @@ def plan(table: str, lane: str, connection: str | None, plans_per_job: int) -> "
     from firnlake.iceberg.catalog import Lake
     from firnlake.plan.make import plan_table
 
+    if not _has_turn(table):
+        raise AirflowSkipException(f"nothing is planned: it is not the turn of this run to work on {table}")
     if connection:
         use_spark(connection, {})
     lake, lanes = Lake.load(), {str(one): one for one in _lanes()}
