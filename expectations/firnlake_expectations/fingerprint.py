@@ -64,7 +64,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         return column.cast(kind)
     chunks = [chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk for chunk in column.chunks]
-    return pa.chunked_array([(_copied(chunk) if _begins_later(chunk) else chunk).view(kind) for chunk in chunks], kind)
+    whole = (chunk.take(pa.array(range(len(chunk)))) if _begins_later(chunk) else chunk for chunk in chunks)
+    return pa.chunked_array([chunk.view(kind) for chunk in whole], kind)
 
 
 def _begins_later(array: pa.Array) -> bool:
@@ -74,10 +75,6 @@ def _begins_later(array: pa.Array) -> bool:
         return False
     inner = [array.field(number) for number in range(len(kind))] if pa.types.is_struct(kind) else [array.values]
     return bool(array.offset) or any(bool(one.offset) or _begins_later(one) for one in inner)
-
-
-def _copied(array: pa.Array) -> pa.Array:
-    return array.take(pa.array(range(len(array)), pa.int64()))
 
 
 @lru_cache(1000)

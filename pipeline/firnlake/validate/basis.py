@@ -91,10 +91,6 @@ class Basis:
             self._own[owner] = self.segments.get(owner, ())
         return self._own[owner]
 
-    def tombstones(self, owner: TopicPartition) -> tuple[Segment, ...]:
-        """The segments of removed tombstones that counted then (C9)."""
-        return self._tombstones.get(owner, ())
-
     def entries(self, branch: str = MAIN_BRANCH) -> Mapping[str, list[ManifestEntry]]:
         """The data files on ``branch``, by path; a file that is listed twice is there twice."""
         if branch not in self._entries:
@@ -114,7 +110,7 @@ class Basis:
     def others(self, owner: TopicPartition, but: Collection[str]) -> list[DataFile]:
         """The data files of ``owner``, of main and of removed tombstones, except those at the paths ``but``."""
         on_main = dict.fromkeys(one.path for one in self.own(owner) if one.path not in but)
-        aside = [one.path for one in self.tombstones(owner) if one.path not in but]
+        aside = [one.path for one in self._tombstones.get(owner, ()) if one.path not in but]
         return [*self.files(on_main), *self.files(aside, REMOVED_TOMBSTONES)]
 
     @cached_property
@@ -133,7 +129,7 @@ class Basis:
         the removed tombstones that may be newer than an input (C9), transactions (C10), and row-level deletes (C27).
         """
         owner, traits = plan.topic_partition, plan.lane.traits
-        own, beside = self.own(owner), self.tombstones(owner)
+        own, beside = self.own(owner), self._tombstones.get(owner, ())
         known = {one.path: one for one in own}
         inputs = [known[one.path] for one in plan.inputs if one.path in known]
         taken = {one.path for one in inputs}
@@ -199,6 +195,7 @@ class Basis:
 
     @cached_property
     def _tombstones(self) -> Mapping[TopicPartition, tuple[Segment, ...]]:
+        """The segments of removed tombstones that counted then (C9)."""
         return removed_tombstones(self.at, self.identifier)
 
 
@@ -398,7 +395,7 @@ class Committed:
 
     def _own(self, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
         """Those of ``files`` that the job of the commit has written."""
-        return tuple(one for one in files if job_of(one.file_path) == self._job_id)
+        return tuple(one for one in files if job_of(one.file_path) == self._summary.job_id)
 
     def _of(self, owner: TopicPartition, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
         return tuple(one for one in files if self._columns.owner(self.table, one) == owner)
@@ -406,17 +403,13 @@ class Committed:
     def _on_branch(self, branch: str) -> Snapshot | None:
         """The snapshot of ``branch`` that the commit has made; None if there is none."""
         line = ancestors(on_branch(at_snapshot(self.table, self.snapshot.snapshot_id), branch))
-        return next((one for one in line if firn_properties(one).get(JOB_ID) == self._job_id), None)
+        return next((one for one in line if firn_properties(one).get(JOB_ID) == self._summary.job_id), None)
 
     @cached_property
     def _summary(self) -> CommitSummary:
         told = CommitSummary.of(self.snapshot)
         assert told  # ``find`` has read its plans
         return told
-
-    @property
-    def _job_id(self) -> str:
-        return self._summary.job_id
 
     @cached_property
     def _manifests(self) -> Manifests:

@@ -145,7 +145,7 @@ class JudgedRecords:
 
     def _part(self, side: str, file: DataFile, listed: Mapping[str, Listed]) -> Part:
         """``file`` in the judge's form, with its entry in ``listed``, if deletes may apply to it."""
-        read, entry = partial(_read, self.files, Source.of(file)), listed.get(file.file_path)
+        read, entry = partial(self.files.batches, Source.of(file)), listed.get(file.file_path)
         # No delete applies to a file that is written, so this one is on side BEFORE as well, which counts its records.
         number = None if side == AFTER and entry else file.record_count
         return Part(side, read, file.file_path, number, self._may_have_tombstones(file), entry)
@@ -154,15 +154,9 @@ class JudgedRecords:
         condition = self.columns.is_tombstone
         if condition is None:
             return False
-        nulls = (file.null_value_counts or {}).get(self._id(condition.null_of)) if condition.null_of else None
-        return nulls != 0
-
-    def _id(self, name: str) -> int:
-        return int(self.files.schema.find_field(name).field_id)
-
-
-def _read(files: DataFiles, source: Source, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    yield from files.batches(source, columns)
+        if not condition.null_of:
+            return True
+        return (file.null_value_counts or {}).get(self.files.schema.find_field(condition.null_of).field_id) != 0
 
 
 def _scope(delete: DeleteFile) -> str | None:
