@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from firnlake_expectations.visible import Listed
-
 
 RETAIN = "retain"
 """The lane that only drops segments."""
@@ -194,6 +192,35 @@ BEFORE, AFTER, IN_PLACE = SIDES = ("read", "written", "stayed")
 
 
 @dataclass(frozen=True)
+class Deletes:
+    """A file of row-level deletes.
+
+    name             its path
+    sequence_number  its data sequence number
+    scope            its partition spec and partition values as text; None: it applies to all partitions
+    only             the only data file that a position delete names, if its manifest tells; otherwise None
+    columns          the columns that an equality delete compares; empty for a position delete
+    read             returns its rows: `file_path` and `pos`, or `columns`
+    """
+
+    name: str
+    sequence_number: int
+    scope: str | None
+    only: str | None
+    columns: tuple[str, ...]
+    read: Callable[[], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The entry of a data file in its snapshot: data sequence number and scope, and the deletes that may apply."""
+
+    sequence_number: int
+    scope: str
+    deletes: tuple[Deletes, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of one side that can be read separately and repeatedly: a data file, or a table in memory.
 
@@ -256,6 +283,9 @@ class Case:
     segments: tuple[Retained, ...] = ()
     read: int = 0
     written: int = 0
+
+
+SAMPLES_PER_RULE = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from firnlake_expectations.case import COPIES, RETAIN, Finding, Sample, Verdict
+from firnlake_expectations.case import COPIES, RETAIN, SAMPLES_PER_RULE, Finding, Sample, Verdict
 from firnlake_expectations.duck import Duck
 from firnlake_expectations.promises import FINGERPRINT, NOUNS, promises_for
 from firnlake_expectations.tables import Layout, fill
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 1 << 30
 """Memory limit of DuckDB per task, in bytes; DuckDB spills data beyond this limit to a temporary folder."""
-SAMPLES_PER_RULE = 10
 
 
 def judge(

@@ -8,6 +8,11 @@ Lane `erase` (C30) has a table of requests. A request names a key by its HMAC-SH
 and covers the offsets below a bound. The HMAC covers these bytes: bytes and UUIDs unchanged, text as UTF-8, numbers
 little-endian (integers in 8 bytes, unscaled decimals in 16, dates as days in 4, times as microseconds in 8). In a
 composite key, the length of each column in 8 bytes precedes its bytes. The digest is computed by SQL alone.
+
+Which records readers see, the judge finds by its own implementation of row-level deletes (C27): SQL over manifests and
+delete files, by the rules of the Iceberg spec ("Scan Planning"). A position delete applies to files of its partition,
+or the one file that it names, with the same or a lower data sequence number. An equality delete applies to files with a
+lower number in its partition or in all partitions; for it, NULL equals NULL.
 """
 
 from __future__ import annotations
@@ -16,19 +21,21 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from firnlake_expectations.case import AFTER, BEFORE, CONVERT, ERASE, IN_PLACE, SIDES
 from firnlake_expectations.fingerprint import hashed, plain_columns, plain_type
-from firnlake_expectations.visible import Visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from firnlake_expectations.case import Case, JudgedColumns, Part
+    import numpy.typing as npt
+
+    from firnlake_expectations.case import Case, Deletes, JudgedColumns, Listed, Part
     from firnlake_expectations.duck import Duck
 
 STRANGERS: Final = "strangers"
@@ -219,7 +226,8 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
-"""Bytes narrowed at a time: fewer cost more calls, more cost memory."""
+"""Rows and bytes narrowed at a time, and rows of delete files loaded at a time: fewer cost more calls, more cost
+memory."""
 
 
 def fill(duck: Duck, layout: Layout) -> None:
@@ -237,6 +245,129 @@ def fill(duck: Duck, layout: Layout) -> None:
     with ThreadPoolExecutor(duck.threads) as pool:
         for finished in [pool.submit(one.take, waiting) for one in fillers]:
             finished.result()
+
+
+class Visible:
+    """Tells hidden from visible records. The deletes are loaded once per database; `of` may then be called by threads,
+    each with a connection of its own."""
+
+    def __init__(self, duck: Duck, entries: Iterable[tuple[str, Listed | None]]) -> None:
+        """Load the deletes that may apply to data files with these names and entries."""
+        reached = [(name, one) for name, one in entries if one is not None and one.deletes]
+        deletes = {one.name: one for _, entry in reached for one in entry.deletes}
+        self._numbers = {name: number for number, name in enumerate(deletes)}
+        self._known: dict[tuple[str, ...], str] = {}
+        """Tables of equality deletes, by the columns that they compare."""
+        duck.run("CREATE TABLE deletes (number INTEGER, sequence BIGINT, scope VARCHAR, names VARCHAR)")
+        duck.run("CREATE TABLE positions (number INTEGER, file VARCHAR, pos BIGINT)")
+        named = enumerate(deletes.values())
+        duck.insert("deletes", ((number, one.sequence_number, one.scope, one.only) for number, one in named))
+        self._load(duck, deletes.values())
+        self._places = self._hidden_places(duck, reached)
+        duck.run("DROP TABLE positions")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of data files that equality deletes compare."""
+        return tuple(dict.fromkeys(column for columns in self._known for column in columns))
+
+    def _load(self, duck: Duck, deletes: Iterable[Deletes]) -> None:
+        waiting: dict[tuple[Any, ...], list[pa.Table]] = {}
+        held = 0
+        for number, one in enumerate(deletes):
+            for rows in one.read():
+                columns = one.columns or ("file_path", "pos")
+                plain = plain_columns(rows, columns)
+                plain = plain.append_column("number", pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
+                waiting.setdefault((one.columns, *plain.schema.types), []).append(plain)
+                held += rows.num_rows
+                if held >= ROWS:
+                    self._insert(duck, waiting)
+                    held = 0
+        self._insert(duck, waiting)
+
+    def _insert(self, duck: Duck, waiting: dict[tuple[Any, ...], list[pa.Table]]) -> None:
+        """Insert the rows `waiting` by what they compare and their types, and forget them: delete files may be many and
+        small."""
+        for (columns, *_), tables in waiting.items():
+            with duck.seeing(held=pa.concat_tables(tables)):
+                if not columns:
+                    duck.run("INSERT INTO positions SELECT number, c0, c1 FROM held")
+                    continue
+                name = self._known.setdefault(columns, f"equality_{len(self._known)}")
+                duck.run(f"CREATE TABLE IF NOT EXISTS {name} AS SELECT * FROM held LIMIT 0")
+                duck.run(f"INSERT INTO {name} SELECT * FROM held")
+        waiting.clear()
+
+    def _hidden_places(
+        self, duck: Duck, reached: Sequence[tuple[str, Listed]]
+    ) -> dict[tuple[str, Listed], npt.NDArray[np.int64]]:
+        """The places that position deletes hide, ascending, of each of the data files that have some."""
+        if not reached:
+            return {}
+        groups: dict[tuple[str, ...], int] = {}
+        rows = [
+            {
+                "entry": number,
+                "file": name,
+                "own_sequence": listed.sequence_number,
+                "own_scope": listed.scope,
+                "own": groups.setdefault(tuple(one.name for one in listed.deletes), len(groups)),
+            }
+            for number, (name, listed) in enumerate(reached)
+        ]
+        # The same file may be read with other deletes on another side.
+        owned = [{"own": own, "number": self._numbers[name]} for names, own in groups.items() for name in names]
+        with duck.seeing(entries=pa.Table.from_pylist(rows), owned=pa.Table.from_pylist(owned)):
+            hidden = duck.table(
+                """SELECT entry, pos FROM positions JOIN deletes USING (number) JOIN entries USING (file)
+                SEMI JOIN owned USING (own, number)
+                WHERE sequence >= own_sequence AND (scope = own_scope OR names = file) AND pos IS NOT NULL
+                ORDER BY entry, pos"""
+            )
+        numbers, places = hidden.column("entry").to_numpy(), hidden.column("pos").to_numpy()
+        if not len(numbers):
+            return {}
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        of_entries = np.split(places, starts[1:])
+        return {reached[numbers[start]]: of_entry for start, of_entry in zip(starts, of_entries, strict=True)}
+
+    def of(self, duck: Duck, name: str, listed: Listed, records: pa.Table, first: int) -> pa.Array:
+        """A flag per record of the data file `name`, `records` from place `first` on: true for a visible one."""
+        seen, end = np.ones(records.num_rows, dtype=np.bool_), first + records.num_rows
+        places = self._places.get((name, listed))
+        if places is not None:
+            low, high = np.searchsorted(places, (first, end))
+            seen[places[low:high] - first] = False
+        compared = {one.columns for one in listed.deletes if one.columns}.intersection(self._known)
+        if compared:
+            seen[self._by_value(duck, listed, records, compared)] = False
+        return pa.array(seen)
+
+    def _by_value(
+        self, duck: Duck, listed: Listed, records: pa.Table, compared: Iterable[tuple[str, ...]]
+    ) -> npt.NDArray[np.int64]:
+        """Places among `records` of those that equality deletes on the columns `compared` hide."""
+        plain = plain_columns(records, self.columns)
+        named = dict(zip(self.columns, plain.column_names, strict=True))
+        places = np.arange(records.num_rows)
+        taken = pa.table({"place": places, **dict(zip(plain.column_names, plain.columns, strict=True))})
+        entry = pa.table({"own_sequence": [listed.sequence_number], "own_scope": [listed.scope]})
+        own = pa.table({"number": pa.array((self._numbers[one.name] for one in listed.deletes), pa.int32())})
+        hidden = []
+        for columns in compared:
+            same = " AND ".join(
+                f"taken.{named[column]} IS NOT DISTINCT FROM known.c{place}" for place, column in enumerate(columns)
+            )
+            hidden.append(
+                f"""SELECT place FROM taken SEMI JOIN (
+                    SELECT * FROM {self._known[columns]} JOIN deletes USING (number) SEMI JOIN own USING (number)
+                    CROSS JOIN entry WHERE sequence > own_sequence AND (scope IS NULL OR scope = own_scope)
+                ) AS known ON {same}"""
+            )
+        with duck.seeing(taken=taken, entry=entry, own=own):
+            hidden_places: npt.NDArray[np.int64] = duck.table(" UNION ALL ".join(hidden)).column("place").to_numpy()
+        return hidden_places
 
 
 class Filler:

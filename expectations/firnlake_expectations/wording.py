@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 KEY_CHARACTERS = 80
-KEY_BYTES = 4 * KEY_CHARACTERS + 4
-"""Maximum number of bytes of a key that can affect its first KEY_CHARACTERS characters."""
 
 
 def printable(text: str) -> str:
@@ -53,23 +51,6 @@ def file_name(name: str) -> str:
 def log_name(topic: str, partition: int) -> str:
     """The name of a topic partition, like Kafka's log folder: `orders-3`."""
     return f"{plain(topic)}-{partition}"
-
-
-def key_text(key: object) -> str | None:
-    """A key for people: text if it is printable UTF-8, otherwise hex (`0x00ff`), cut to KEY_CHARACTERS characters."""
-    if key is None:
-        return None
-    if not isinstance(key, (bytes, bytearray)):
-        return _cut(str(key))
-    if not key:
-        return "(empty)"
-    # The last character may be cut in the middle; it is beyond KEY_CHARACTERS, so it can be dropped.
-    text = bytes(key).decode("utf-8", errors="ignore" if len(key) >= KEY_BYTES else "surrogateescape")
-    return _cut(text if text and text.isprintable() else "0x" + bytes(key).hex())
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= KEY_CHARACTERS else text[: KEY_CHARACTERS - 1] + "…"
 
 
 def count(number: int, noun: str) -> str:
@@ -148,16 +129,24 @@ def shown_key(key: object, shown: Shown, uuids: tuple[bool, ...]) -> str | None:
     if key is None:
         return None
     parts = list(key.values()) if isinstance(key, dict) else [key]
-    told = [
-        uuid.UUID(bytes=part) if is_uuid and isinstance(part, bytes) else part
+    hashed = [
+        hashed_part(uuid.UUID(bytes=part) if is_uuid and isinstance(part, bytes) else part)
         for part, is_uuid in zip(parts, uuids, strict=True)
     ]
     if shown == "keys":
-        return digest([hashed_part(part) for part in told])
-    if len(told) > 1:
-        return key_text("{" + ", ".join(str(key_text(part)) for part in told) + "}")
-    one = told[0]
-    return key_text(one[:KEY_BYTES] if isinstance(one, bytes) else hashed_part(one).decode())
+        return digest(hashed)
+    texts = [_text(part) for part in hashed]
+    return _cut(f"{{{', '.join(texts)}}}") if len(texts) > 1 else texts[0]
+
+
+def _text(part: bytes) -> str:
+    """Text if it is printable UTF-8, otherwise hex (`0x00ff`), cut to KEY_CHARACTERS characters."""
+    text = part.decode(errors="surrogateescape")
+    return _cut((text if text.isprintable() else f"0x{part.hex()}") or "(empty)")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= KEY_CHARACTERS else text[: KEY_CHARACTERS - 1] + "…"
 
 
 def hashed_part(value: object) -> bytes:

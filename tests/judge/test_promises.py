@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from firnlake_expectations.case import AFTER, BEFORE, Case
+from firnlake_expectations.case import AFTER, BEFORE, Case, Deletes, Listed
 from firnlake_expectations.judge import judge
 from firnlake_expectations.promises import PROMISES
-from firnlake_expectations.visible import Deletes, Listed
 from tests.support.judged import (
     CLEANING,
     KAFKAS,

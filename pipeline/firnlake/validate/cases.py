@@ -29,8 +29,18 @@ from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import Segment
 from firnlake.validate.basis import Basis
-from firnlake_expectations.case import AFTER, BEFORE, IN_PLACE, Case, Claim, JudgedColumns, Part, Retained
-from firnlake_expectations.visible import Deletes, Listed
+from firnlake_expectations.case import (
+    AFTER,
+    BEFORE,
+    IN_PLACE,
+    Case,
+    Claim,
+    Deletes,
+    JudgedColumns,
+    Listed,
+    Part,
+    Retained,
+)
 
 _NONE: Final[Mapping[str, Listed]] = {}
 _NEWEST: Final = 2**63 - 1

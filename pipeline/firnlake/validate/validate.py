@@ -229,7 +229,7 @@ def _own_findings(
     writing = [one for one in cases if one.written and one.claim.records_out]
     if policy.validate_suites == "none" or not writing:
         return {}
-    from firnlake_expectations.own_suites import findings_of_suites
+    from firnlake_expectations.checkpoint import findings_of_suites
 
     suites = [_suite(target, identifier, name.strip()) for name in policy.validate_suites.split(",")]
     most = _limit()
@@ -313,7 +313,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _suite(target: Table, identifier: str, name: str) -> "ExpectationSuite":
-    from firnlake_expectations.own_suites import suite_named
+    from firnlake_expectations.checkpoint import suite_named
 
     def read(location: str) -> str:
         with target.io.new_input(location).open() as file:
