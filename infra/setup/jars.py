@@ -2,26 +2,24 @@
 
     python jars.py LOCK FOLDER
 
-They come from Maven Central, or from the mirror that the variable FIRN_MAVEN names. What lies in the folder and is no
-locked jar goes, because Spark loads the whole folder.
+Only the standard library and Java are needed: the resolver is the Ivy that Spark ships for `spark.jars.packages`, so a
+mirror is configured in the way a Spark user knows: an Ivy settings file, named by the variable FIRN_IVY_SETTINGS. What
+lies in the folder and is no locked jar goes, because Spark loads the whole folder.
 """
 
 import hashlib
 import os
 import re
 import shutil
+import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.client import HTTPException
+import sysconfig
+import tempfile
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
 
 LINE = re.compile(r"([^:\s]+):([^:\s]+):([^:\s]+)(?::([^:\s]+))?\s+(\S+)")
-AT_A_TIME = 4
-SECONDS = 60
-"""For which a repository may say nothing."""
 
 
 class JarError(Exception):
@@ -41,11 +39,6 @@ class Jar(NamedTuple):
     def name(self) -> str:
         """File name in the jars folder."""
         return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
-
-    @property
-    def path(self) -> str:
-        """Where Maven repositories have it."""
-        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.name}"
 
 
 def read_lock(path: Path) -> list[Jar]:
@@ -67,32 +60,65 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def fetch(folder: Path, jar: Jar) -> None:
-    """Fetch a jar into ``folder``: whole and as it was locked, or not at all."""
-    address = f"{os.environ.get('FIRN_MAVEN', 'https://repo1.maven.org/maven2')}/{jar.path}"
-    part = folder / f".{jar.name}.part"
-    try:
-        with urlopen(address, timeout=SECONDS) as answer, part.open("wb") as file:  # noqa: S310  # the user's choice
-            shutil.copyfileobj(answer, file)
-        digest = sha256_of(part)
-        if digest != jar.sha256:
-            raise JarError(f"{address}: checksum differs from the lock: expected {jar.sha256}, found {digest}")
-        size = part.replace(folder / jar.name).stat().st_size
-        print(f"  {jar.name}: fetched, {size / 1e6:.1f} MB", flush=True)
-    except (OSError, HTTPException) as error:
-        raise JarError(f"{address}: {error}; allowed: another repository, by FIRN_MAVEN") from error
-    finally:
-        part.unlink(missing_ok=True)
+def ivy_file(jars: list[Jar]) -> str:
+    """The jars as dependencies in Ivy's own form, none with dependencies of its own."""
+    dependencies = ""
+    for (group, artifact, version), own in groupby(sorted(jars), lambda jar: jar[:3]):
+        dependencies += f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false">'
+        classifiers = [jar.classifier for jar in own]
+        # Named one by one only where there is more than the module's main jar, whose packaging may be another's.
+        for classifier in classifiers if any(classifiers) else ():
+            named = f' m:classifier="{classifier}"' if classifier else ""
+            dependencies += f'<artifact name="{artifact}" type="jar" ext="jar"{named}/>'
+        dependencies += "</dependency>"
+    # Two versions of a module are two jars of the lock, and no conflict to be settled.
+    return (
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="firn" module="jars"/>'
+        f'<dependencies>{dependencies}<conflict manager="all"/></dependencies></ivy-module>'
+    )
+
+
+def retrieve(jars: list[Jar], scratch: Path) -> Path:
+    """Let Ivy download the jars (never sources or documentation), all with one start; the folder that holds them."""
+    (ivy,) = Path(sysconfig.get_path("purelib")).glob("pyspark/jars/ivy-*.jar")
+    wanted, retrieved = scratch / "ivy.xml", scratch / "retrieved"
+    wanted.write_text(ivy_file(jars), encoding="utf-8")
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    # Maven's packaging "bundle" (OSGi) is a jar as well; Ivy calls it by that name.
+    command = [java, "-jar", str(ivy), "-cache", str(scratch / "ivy"), "-types", "jar", "bundle", "-ivy", str(wanted)]
+    settings = os.environ.get("FIRN_IVY_SETTINGS")
+    if settings:
+        command += ["-settings", settings]
+    command += ["-retrieve", str(retrieved / "[artifact]-[revision](-[classifier]).[ext]")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    missing = [jar.name for jar in jars if not (retrieved / jar.name).exists()]
+    if done.returncode != 0 or missing:
+        tail = "\n".join(done.stdout.splitlines()[-15:])
+        raise JarError(f"Ivy could not fetch {', '.join(missing) or 'the jars'}. Its last lines:\n{tail}")
+    return retrieved
 
 
 def provide(jars: list[Jar], folder: Path) -> None:
-    """Make sure that ``folder`` holds exactly the locked jars; says what was fetched."""
+    """Make sure that `folder` holds exactly the locked jars; says what was fetched."""
     locked = {jar.name: jar.sha256 for jar in jars}
     for path in folder.glob("*.jar"):
         if sha256_of(path) != locked.get(path.name):
             path.unlink()
-    with ThreadPoolExecutor(AT_A_TIME) as workers:
-        list(workers.map(partial(fetch, folder), [jar for jar in jars if not (folder / jar.name).exists()]))
+    wanted = [jar for jar in jars if not (folder / jar.name).exists()]
+    if not wanted:
+        return
+    for leftover in folder.glob(".fetch-*"):  # of an interrupted run
+        shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
+        retrieved = retrieve(wanted, Path(scratch))
+        for jar in wanted:
+            digest = sha256_of(retrieved / jar.name)
+            if digest != jar.sha256:
+                raise JarError(f"{jar.name}: checksum differs from the lock: expected {jar.sha256}, found {digest}")
+            # Same file system: a jar is there whole or not at all.
+            target = (retrieved / jar.name).replace(folder / jar.name)
+            print(f"  {jar.name}: fetched, {target.stat().st_size / 1e6:.1f} MB", flush=True)
 
 
 def main() -> None:

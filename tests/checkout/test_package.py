@@ -9,12 +9,13 @@ import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from infra.environment import CHECKOUT
 from infra.setup.constraints import CONSTRAINTS, LOCK, constraints
-from infra.setup.jars import Jar, JarError, read_lock
+from infra.setup.jars import Jar, JarError, ivy_file, read_lock
 
 Files = dict[str, bytes]
 SHA = "0" * 64
@@ -147,6 +148,13 @@ def test_c26_another_line_is_refused(tmp_path: Path, line: str) -> None:
     lock.write_text(f"{line}\n")
     with pytest.raises(JarError, match=r"jars\.lock:1: expected 'group:artifact:version\[:classifier\] sha256', found"):
         read_lock(lock)
+
+
+def test_two_versions_of_a_module_are_both_asked_for() -> None:
+    """As a server whose tests are of an older version than its libraries: Ivy would leave the older out."""
+    asked = ivy_file([Jar("g", "a", "1", "tests", SHA), Jar("g", "a", "2", "", SHA)])
+    assert [one.get("rev") for one in ElementTree.fromstring(asked).iter("dependency")] == ["1", "2"]  # noqa: S314
+    assert '<conflict manager="all"' in asked
 
 
 def test_the_locks_can_be_read_and_name_each_jar_once() -> None:
