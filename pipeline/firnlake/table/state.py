@@ -300,15 +300,15 @@ class State:
     def turning_points(self) -> Sequence[int]:
         """Every later clock at which something passes a limit of time, and others, sorted: the times of segments and
         requests, plus each duration of the policy, and a millisecond more."""
-        policy, requested = self.policy, self.requested
-        of_policy = (policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.full_interval_ms)
-        durations = {0, *of_policy, *((policy.retention_ms,) if policy.deletes else ())}
-        times = {None if requested is None else requested.due_ms}
-        for one in self.segments:
-            times.update((one.newest_ms, one.oldest_ms, one.committed_ms, one.written_ms))
-            times.update((one.first_horizon_ms, one.last_horizon_ms))
-        known = [time for time in times if time is not None]
-        clocks = {time + duration + more for duration in durations for time in known for more in (0, 1)}
+        policy, times = self.policy, {self.requested.due_ms if self.requested else None}
+        for segment in self.segments:
+            times.update((segment.newest_ms, segment.oldest_ms, segment.committed_ms, segment.written_ms))
+            times.update((segment.first_horizon_ms, segment.last_horizon_ms))
+        durations = {0, policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.full_interval_ms}
+        if policy.deletes:
+            durations.add(policy.retention_ms)
+        ends = {time + duration for time in times if time is not None for duration in durations}
+        clocks = {end + more for end in ends for more in (0, 1)}
         return sorted(clock for clock in clocks if self.now_ms < clock <= LONG_MAX)
 
     @cached_property
