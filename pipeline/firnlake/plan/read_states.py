@@ -1,6 +1,6 @@
 """Read the states of a table's topic partitions, within the scope that a person asks for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -62,12 +62,16 @@ class Scope:
         Raises RefusedError if a named topic or topic partition does not exist.
         """
         topics = list(dict.fromkeys(owner.topic for owner in segments))
-        missing = [topic for topic in self.topics if topic not in topics]
-        if missing:
-            raise _absent(segments.identifier, "topic", missing, topics)
-        absent = [one for one in self.partitions if one not in segments]
-        if absent:
-            raise _absent(segments.identifier, "topic partition", absent, map(str, segments.owners[: SHOWN + 1]))
+        for kind, named, present in (
+            ("topic", self.topics, topics),
+            ("topic partition", self.partitions, segments.owners),
+        ):
+            if missing := [str(one) for one in named if one not in present]:
+                more = ", …" if len(present) > SHOWN else ""
+                raise RefusedError(
+                    f"table {segments.identifier} has no {kind} {', '.join(missing)}; found: "
+                    f"{', '.join(map(str, present[:SHOWN])) or 'none'}{more}"
+                )
         return frozenset(one for one in segments if one.topic in self.topics) | frozenset(self.partitions)
 
     def __str__(self) -> str:
@@ -77,15 +81,6 @@ class Scope:
 
 
 EVERYTHING = Scope()
-
-
-def _absent(identifier: str, kind: str, missing: Iterable[object], known: Iterable[str]) -> RefusedError:
-    present = [*known]
-    more = ", …" if len(present) > SHOWN else ""
-    return RefusedError(
-        f"table {identifier} has no {kind} {', '.join(map(str, missing))}; found: "
-        f"{', '.join(present[:SHOWN]) or 'none'}{more}"
-    )
 
 
 @dataclass(frozen=True)

@@ -435,7 +435,11 @@ class Classifier:
                 nulls = f"{own.nulls[number]:,} of {own.records[number]:,}"
                 yield number, f"has NULLs in column {name} ({nulls}); allowed: none"
             for number in _where(~own.ranged):
-                yield number, self._unbounded(files, number, name)
+                problem = (
+                    f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
+                    f"write.metadata.metrics.column.{name}=full"
+                )
+                yield number, problem
         for times in self._times(values):
             for number in _where((times < CALENDAR.start) | (times >= CALENDAR.stop)):
                 problem = (
@@ -457,12 +461,6 @@ class Classifier:
     def _is_one_level(self, in_level: Values) -> Bools:
         """[N] True where all records are of one level, by the file's partition if the table is partitioned by it."""
         return in_level.single & in_level.fixed if self.roles.levels_apart else in_level.single
-
-    def _unbounded(self, files: Files, number: int, name: str) -> str:
-        return (
-            f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
-            f"write.metadata.metrics.column.{name}=full"
-        )
 
     def _why_unread(self, files: Files, number: int) -> str:
         reason = self.unread.get(files.paths[number])

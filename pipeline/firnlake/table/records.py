@@ -161,7 +161,7 @@ def check(table: Table, identifier: str) -> None:
     wrong = [
         f"{field.name} is {columns.get(field.name, 'missing')}, allowed: {field.field_type}"
         for field in (*_COLUMNS, *optional)
-        if not _same_type(columns.get(field.name), field.field_type)
+        if _shape(columns.get(field.name)) != _shape(field.field_type)
     ]
     if wrong:
         raise RefusedError(
@@ -208,12 +208,8 @@ def has_transactions(table: Table) -> bool:
     return COLUMNS not in table.properties and names.issuperset(DECIDING_COLUMNS)
 
 
-def _same_type(actual: object, allowed: object) -> bool:
-    """True when the types are equal except for field ids, which differ between tables."""
-    return actual is not None and _shape(actual) == _shape(allowed)
-
-
 def _shape(kind: object) -> object:
+    """The type without field ids, which differ between tables."""
     match kind:
         case StructType():
             return tuple((field.name, _shape(field.field_type)) for field in kind.fields)

@@ -49,13 +49,10 @@ def key_bytes(batch: pa.RecordBatch, columns: Sequence[str], control: str | None
     bytes of a long, because Iceberg can promote an int column to long, and the keys must stay the same. Control
     records, for which the column ``control`` is true, have no key (C10).
     """
-    parts = [_promoted(batch.column(name)) for name in columns]
+    parts = [batch.column(name) for name in columns]
+    parts = [part.cast(pa.int64()) if pa.types.is_int32(part.type) else part for part in parts]
     keys = bytes_of(parts[0]) if len(parts) == 1 else joined(parts)
     return keys if control is None else pc.if_else(pc.fill_null(batch.column(control), fill_value=False), None, keys)
-
-
-def _promoted(part: pa.Array) -> pa.Array:
-    return part.cast(pa.int64()) if pa.types.is_int32(part.type) else part
 
 
 def digests(keys: pa.Array, table_uuid: str) -> list[bytes | None]:
