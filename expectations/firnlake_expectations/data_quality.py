@@ -278,8 +278,8 @@ def build_pages(reports: Path, now_ms: int | None = None) -> Path:
             target = reports / PLANS / f"{verdict.run_name}.html"
             if not target.exists():
                 write_page(target, pages.get_template("plan.html.j2").render(verdict=verdict, claim=verdict.claim))
-        own = [page for page in certificates if page.parent.name == table.table]
-        page = pages.get_template("table.html.j2").render(report=table, certificates=own)
+        certified = [page for page in certificates if page.parent.name == table.table]
+        page = pages.get_template("table.html.j2").render(report=table, certificates=certified)
         write_page(reports / page_of(table.table), page)
     front = pages.get_template("index.html.j2").render(tables=tables, now_ms=now, certificates=certificates)
     return write_page(reports / "index.html", front)

@@ -72,18 +72,18 @@ def examine(duck: Duck, layout: Layout, samples: Shown, *, settle: bool = True) 
         figures = list(_figures(duck, copies=layout.lane in COPIES, compares=compares))
     promises = promises_for(layout.lane)
     rules = dict.fromkeys(rule for promise in promises for rule in promise.rules)
-    counted = [rule for rule in rules if compares or rule.view not in ("groups", "levels")]
-    broken = _broken(duck, counted, len(layout.cases))
-    verdicts = []
-    for case, own, violations in zip(layout.cases, figures, broken, strict=True):
-        own["told"] = len(case.claim.figures)
+    there = [rule for rule in rules if compares or rule.view not in ("groups", "levels")]
+    broken = _broken(duck, there, len(layout.cases))
+    for case, counted, violations in zip(layout.cases, figures, broken, strict=True):
+        counted["told"] = len(case.claim.figures)
         # If the same records were read and written, but compaction has taken another fingerprint, then it must have
         # read something else.
-        if FINGERPRINT in rules and not violations and case.fingerprint not in (None, own["fingerprint"]):
+        if FINGERPRINT in rules and not violations and case.fingerprint not in (None, counted["fingerprint"]):
             violations[FINGERPRINT] = 1
     shown = _samples(duck, layout, broken, samples)
-    for case, own, violations, examples in zip(layout.cases, figures, broken, shown, strict=True):
-        findings = (_finding(promise, case.claim, own, violations, examples) for promise in promises)
+    verdicts = []
+    for case, counted, violations, examples in zip(layout.cases, figures, broken, shown, strict=True):
+        findings = (_finding(promise, case.claim, counted, violations, examples) for promise in promises)
         verdicts.append(Verdict(case.claim, tuple(findings), layout.closely))
     return verdicts
 
