@@ -12,6 +12,21 @@ from tests.support.records import Record, rows_of
 from tests.support.row_deletes import data_files
 from tests.support.scenario import Scenario
 
+OWN = "orders-0  <id>  1  1  1"
+
+
+def test_c5_c20_what_somebody_else_put_on_the_branch_stays_there(scenario: Scenario) -> None:
+    scenario.play("create", "json offset=1 key=null | offset=2", "full!")
+    table = scenario.loaded()
+    rows = table.scan().use_ref("firn_quarantine").to_arrow()
+    foreign = rows.set_column(rows.column_names.index("topic"), "topic", pa.nulls(rows.num_rows, pa.string()))
+    table.append(foreign.cast(table.schema().as_arrow()), branch="firn_quarantine")
+    assert scenario.answer("firn quarantine {table}")[-1].strip() == OWN
+    assert "orders-0  L3  1  1  <bytes>  0" in scenario.answer("firn status {table}")
+    assert scenario.play("export lost.jsonl", "clear")[-1] == "{table}: 1 record removed from quarantine"
+    assert scenario.loaded().scan().use_ref("firn_quarantine").to_arrow()["topic"].to_pylist() == [None]
+
+
 HEADERS: list[list[dict[str, Any]] | None] = [
     None, [], [{"key": "h", "value": None}], [{"key": "", "value": b""}], [{"key": None, "value": b"x"}],
     [{"key": "trace", "value": b"1"}, {"key": "trace", "value": b""}],

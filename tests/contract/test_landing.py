@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.types import StringType
 
 from firnlake.door import OpenCatalog
 from firnlake.errors import RefusedError, UnavailableError
@@ -165,6 +166,15 @@ FILES: dict[str, tuple[str, bytes, str]] = {
 def test_c26_a_file_is_refused(scenario: Scenario, case: str) -> None:
     name, content, said = FILES[case]
     assert said in refusal(scenario, name, content)
+
+
+def test_c26_a_required_column_without_a_value_is_named(scenario: Scenario) -> None:
+    scenario.table.create()
+    with scenario.loaded().update_schema(allow_incompatible_changes=True) as change:
+        change.add_column("region", StringType(), required=True)
+    with pytest.raises(RefusedError, match="without a value for the required column region"):
+        scenario.table.land(file(scenario, "a.parquet", written(ROWS)))
+    assert_nothing_landed(scenario)
 
 
 def test_c1_every_format_holds_the_same_records(scenario: Scenario) -> None:

@@ -117,6 +117,15 @@ listed_deletes = st.lists(
 )
 
 
+def test_c20_a_path_in_the_bounds_that_is_no_text_may_be_any() -> None:
+    delete = Listed("x0", PLACES[0], 2, names=("d0", "d0")).entry
+    for bounds in (delete.data_file.lower_bounds, delete.data_file.upper_bounds):
+        bounds[FILE_PATH] = b"\xff"
+    found = Deletes([delete], SPECS).reaching(Listed("d1", PLACES[0], 1).placed)
+    assert found
+    assert [one.path for one in found.files] == ["x0"]
+
+
 @given(listed_data, listed_deletes)
 def test_figures_and_files_are_those_of_the_specification(data: list[Listed], deletes: list[Listed]) -> None:
     found = Deletes([one.entry for one in deletes], SPECS)

@@ -51,6 +51,11 @@ def tag(snapshot_id: int, **limits: int) -> dict[str, Any]:
 CHAIN = [(1, None, DAYS_5 + 3), (2, 1, DAYS_5 + 2), (3, 2, DAYS_5 + 1), (4, 3, DAYS_5), (5, 4, 0)]
 
 
+def test_c20_a_history_that_leads_back_to_itself_ends() -> None:
+    found = metadata([(1, 2, 0), (2, 1, 0)], {MAIN_BRANCH: branch(2)})
+    assert retained("lake.t", found, NOW).snapshots == {1, 2}
+
+
 @pytest.mark.parametrize(
     ("refs", "properties", "later", "stays"),
     [

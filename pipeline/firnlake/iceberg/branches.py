@@ -102,9 +102,10 @@ def line_of(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapsh
     """Yield the snapshot with this id and its ancestors, newest first, as far as they have not expired."""
     # PyIceberg's `ancestors_of` searches all snapshots for every parent; for 5,000, it takes 0.5 s instead of 2 ms.
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    while snapshot_id is not None and snapshot_id in by_id:
-        yield by_id[snapshot_id]
-        snapshot_id = by_id[snapshot_id].parent_snapshot_id
+    # Each snapshot comes once, even if somebody's metadata make it an ancestor of its own.
+    while snapshot_id is not None and (snapshot := by_id.pop(snapshot_id, None)):
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
 
 
 def on_branch(table: Table, branch: str) -> Table:

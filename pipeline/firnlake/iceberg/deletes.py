@@ -19,6 +19,7 @@ import hashlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -86,8 +87,12 @@ class DeleteFile:
         source = replace(Source.of(file), kind="delete file")
         if file.content != DataFileContent.EQUALITY_DELETES:
             lower, upper = ((bounds or {}).get(FILE_PATH) for bounds in (file.lower_bounds, file.upper_bounds))
-            # Equal bounds are a complete path, because a truncated upper bound is rounded up.
-            return cls(source, sequence_number, only=lower.decode() if lower and lower == upper else None)
+            only = None
+            # Equal bounds are a complete path, because a truncated upper bound is rounded up. Without a path that can
+            # be read, the file may name any data file.
+            with suppress(UnicodeDecodeError):
+                only = lower.decode() if lower and lower == upper else None
+            return cls(source, sequence_number, only=only)
         everywhere = all(isinstance(field.transform, VoidTransform) for field in specs[file.spec_id].fields)
         return cls(source, sequence_number, tuple(file.equality_ids or ()), everywhere=everywhere)
 

@@ -19,6 +19,7 @@ import mmap
 import re
 from array import array
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -161,7 +162,7 @@ def _sound(file: _File, table: pa.Table) -> pa.Table:
 
 def _check_names(where: str, names: Sequence[str]) -> None:
     """Refuse columns with these ``names`` unless they are those of Kafka's records, each once."""
-    if repeated := [name for name in names if names.count(name) > 1]:
+    if repeated := [name for name, number in Counter(names).items() if number > 1]:
         raise RefusedError(f"{where} has several columns {repeated[0]!r}; allowed: each name once")
     missing = [name for name in REQUIRED if name not in names]
     unknown = sorted(set(names) - set(_KNOWN))

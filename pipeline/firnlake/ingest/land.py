@@ -116,12 +116,17 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 "bigint, producer_epoch int)"
             )
     columns = {name: landed[name] for name in landed.column_names}
-    return pa.table(
-        {
-            column.name: columns.get(column.name, pa.nulls(landed.num_rows, column.type))
-            for column in schema_to_pyarrow(table.schema())
-        }
-    )
+    columns = {
+        column.name: columns.get(column.name, pa.nulls(landed.num_rows, column.type))
+        for column in schema_to_pyarrow(table.schema())
+    }
+    for column in table.schema().fields:
+        if column.required and columns[column.name].null_count:
+            raise RefusedError(
+                f"file {path} has records without a value for the required column {column.name} of table {identifier}; "
+                f"allowed: a value in each, or ALTER TABLE {identifier} ALTER COLUMN {column.name} DROP NOT NULL"
+            )
+    return pa.table(columns)
 
 
 def _parts(found: pa.Table) -> dict[TopicPartition, pa.Table]:

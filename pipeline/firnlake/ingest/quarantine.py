@@ -106,7 +106,8 @@ def _order(batch: Batch) -> tuple[TopicPartition, int, str]:
 def quarantined_files(
     table: Table, identifier: str, selection: Selection = EVERY_RECORD
 ) -> list[tuple[TopicPartition, str, DataFile]]:
-    """The data files of the selected records, sorted, with their topic partition and job.
+    """The data files of the selected records, sorted, with their topic partition and job. A file of no topic partition,
+    which somebody else has put on the branch, stays there and is none of them.
 
     Raises RefusedError when ``selection.as_of`` is not a snapshot of the quarantine branch, or has expired.
     """
@@ -123,8 +124,7 @@ def quarantined_files(
     chosen = []
     for file in files:
         owner, job_id = columns.owner(table, file), job_of(file.file_path) or ""
-        assert owner  # Firn has written the file for a topic partition
-        if selection.has(owner, job_id):
+        if owner and selection.has(owner, job_id):
             chosen.append((owner, job_id, file))
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 
