@@ -73,9 +73,9 @@ def _has_turn(table: str) -> bool:
     context = get_current_context()
     run, instance = context["dag_run"], context["ti"]
     holder = Variable.get(run.dag_id, default="")
-    if holder not in ("", run.run_id) and instance.get_dr_count(
-        run.dag_id, run_ids=[holder], states=["queued", "running"]
-    ):
+    if holder == run.run_id:
+        return True
+    if holder and instance.get_dr_count(run.dag_id, run_ids=[holder], states=["queued", "running"]):
         log.info("waiting until run %s has finished its work on %s", holder, table)
         return False
     Variable.set(run.dag_id, run.run_id, description=f"The run that works on table {table}")
