@@ -24,7 +24,7 @@ from firnlake.cli.options import (
     topic_partition_option,
 )
 from firnlake.cli.show import Size
-from firnlake.errors import ConflictError, FirnError, NotFoundError, UnavailableError
+from firnlake.errors import ConflictError, FirnError, UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import write_snapshot
 from firnlake.job.outcomes import retry as retry_failed
@@ -279,8 +279,6 @@ def report(data_docs: DataDocs = None) -> None:
             # A table that was released or dropped keeps the page of what was last seen of it.
             if is_table_of_records(lake.table(one), one):
                 write_snapshot(lake, one, clock.now_ms())
-        except NotFoundError:
-            continue
         except FirnError as error:
             show.error(f"the page of {one} shows what was seen before: {error}")
     show.line(f"data-quality report: {build_pages(lake.reports_folder)}")
