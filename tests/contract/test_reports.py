@@ -17,7 +17,7 @@ def test_pages_tell_what_went_and_what_published_it_when_the_snapshot_has_expire
     reports = scenario.opened.lake.home / "reports"
     (plan,), (table,) = reports.glob("plans/*.html"), reports.glob("tables/*.html")
     assert f"<td><code>{published}</code></td>" in table.read_text()
-    assert "Also gone 2 of aborted transactions " in text_of(plan)
+    assert "Gone 1 superseded, 2 of aborted transactions " in text_of(plan)
     assert "2 of aborted transactions" in text_of(table)
 
 
