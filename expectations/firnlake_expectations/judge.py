@@ -57,18 +57,15 @@ def judge(
     return verdicts
 
 
-def examine(duck: Duck, layout: Layout, samples: Shown, *, settle: bool = True) -> list[Verdict]:
-    """The verdicts on the cases of `layout`, from one run of the SQL in an empty database.
-
-    Without `settle`, every record is compared.
-    """
+def examine(duck: Duck, layout: Layout, samples: Shown) -> list[Verdict]:
+    """The verdicts on the cases of `layout`, from one run of the SQL in an empty database."""
     fill(duck, layout)
     compares = True
     if layout.lane == RETAIN:
         derive_retention(duck, layout)
         figures = duck.dicts(_DROPPED)
     else:
-        compares = derive(duck, layout, settle=settle)
+        compares = derive(duck, layout)
         figures = list(_figures(duck, copies=layout.lane in COPIES, compares=compares))
     promises = promises_for(layout.lane)
     rules = dict.fromkeys(rule for promise in promises for rule in promise.rules)

@@ -44,19 +44,16 @@ _SLICE = f"({_HASHED_KEY} >> 52)::INTEGER"
 """One of 4096 slices of the keys, as SQL."""
 
 
-def derive(duck: Duck, layout: Layout, *, settle: bool) -> bool:
+def derive(duck: Duck, layout: Layout) -> bool:
     """Create the views, and the tables that are costly to compute, over the filled tables. False if there is no table
-    `groups`, because no record has to be compared by itself.
-
-    If `settle`, a plan whose sums agree is not compared record by record.
-    """
+    `groups`, because no record has to be compared by itself."""
     copies = layout.lane in COPIES
     _plans(duck, layout)
     statements = [
         *_sides(layout),
         *_sums(copies, layout),
         *_offsets(copies, layout.reads_values),
-        _unsettled(copies, layout, settle=settle),
+        _unsettled(copies, layout),
         _special(copies),
         *_transactions(layout),
         _left_behind(),
@@ -164,14 +161,14 @@ def _sums(copies: bool, layout: Layout) -> list[str]:
     ]
 
 
-def _unsettled(copies: bool, layout: Layout, *, settle: bool) -> str:
+def _unsettled(copies: bool, layout: Layout) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
     elsewhere = "" if layout.same_files or layout.erases else "OR elsewhere > 0"
     rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan, slice
         FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)
         WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
-        OR newest.whole IS DISTINCT FROM written_sums.whole {rare} OR {str(not settle).lower()}"""
+        OR newest.whole IS DISTINCT FROM written_sums.whole {rare}"""
 
 
 def _special(copies: bool) -> str:
