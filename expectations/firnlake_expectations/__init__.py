@@ -1,7 +1,7 @@
 """Proof for compacted Kafka logs: promises, as SQL, that check the output of compaction against Kafka's contract.
 
 Usable without the rest of Firn: ``judge`` finds the records of any source that break a promise; ``verdicts`` has
-Great Expectations judge the findings and stores the results.
+Great Expectations check its verdicts and stores them.
 """
 
 import logging
