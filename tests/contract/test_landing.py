@@ -107,11 +107,17 @@ def test_c1_a_column_lands(scenario: Scenario, name: str, values: pa.Array, expe
 
 PAIRS = pa.map_(pa.string(), pa.int64())
 NAMED = pa.list_(pa.struct([("name", pa.string()), ("data", pa.binary())]))
+TIMED = pa.struct([("t", pa.timestamp("us"))])
 PARTIAL = pa.list_(pa.struct([("key", pa.string())]))
 REFUSED: list[tuple[str, pa.Array, str]] = [
     ("key", pa.array([NOON]), "column key is timestamp[us, tz=UTC]; allowed: text, bytes, and what JSON can express"),
     ("value", pa.array([float("inf")]), "column value is double: some values can't be converted; allowed: text, bytes"),
     ("value", pa.array([{"kept-secret": NOON}]), "column value is struct: some values can't be converted; allowed: "),
+    (
+        "value",
+        pa.array([{"t": YEAR_31000}], TIMED),
+        "column value is struct: some values can't be converted; allowed: ",
+    ),
     ("value", pa.array([[("kept-secret", 1), ("kept-secret", 2)]], PAIRS), "allowed: "),
     ("topic", pa.array([["x"]]), "column topic is list"),
     ("partition", pa.array([-2]), "column partition holds -2; allowed: 0 to 2147483647"),

@@ -485,7 +485,7 @@ def _column(path: Path, found: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         raise RefusedError(f"{problem}; allowed: {kind.allowed}")
     try:
         return _converted(column, field)
-    except (pa.ArrowException, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (pa.ArrowException, ArithmeticError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise RefusedError(f"{problem}: some values can't be converted; allowed: {kind.allowed}") from error
 
 
