@@ -227,14 +227,14 @@ def look(lake: "Lake") -> list[str]:
     stores nothing, if the catalog does not list its tables.
     """
     from firnlake.errors import FirnError, NotFoundError
-    from firnlake.table.records import is_table_of_records
+    from firnlake.table.columns import is_table_of_records
     from firnlake_expectations.data_quality import write_page
 
     before = known_tables(lake.home)
     found = []
     for name in lake.all_tables():
         try:
-            if is_table_of_records(lake.table(name), name):
+            if is_table_of_records(lake.table(name)):
                 found.append(name)
         except NotFoundError:
             continue

@@ -23,7 +23,7 @@ from firnlake.cli.options import (
 )
 from firnlake.cli.show import Size
 from firnlake.clock import show_ms, show_span
-from firnlake.errors import FirnError, RefusedError
+from firnlake.errors import FirnError, RefusedError, WaitingError
 from firnlake.iceberg.branches import MENDED
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.explain_key import Fate, KeyExplanation, explain_key
@@ -67,6 +67,8 @@ def status(
     )
     statuses = [one for one in found.values() if isinstance(one, Status)]
     unreadable = [one for one in found.values() if isinstance(one, FirnError)]
+    if check:  # what a table refuses, only a person can end
+        unreadable = [WaitingError(str(one)) if isinstance(one, RefusedError) else one for one in unreadable]
     if as_json:
         show.as_json([one if isinstance(one, Status) else {"table": name, "error": one} for name, one in found.items()])
     elif not found:

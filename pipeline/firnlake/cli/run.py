@@ -33,8 +33,8 @@ from firnlake.plan.make import LanePlans, plan_lanes
 from firnlake.plan.read_states import Scope
 from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
+from firnlake.table.columns import is_table_of_records
 from firnlake.table.history import Counts
-from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import TopicPartition
 from firnlake.table.state import ScopeBounds
 from firnlake_expectations.data_quality import build_pages
@@ -277,7 +277,7 @@ def report(data_docs: DataDocs = None) -> None:
     for one in lake.all_tables():
         try:
             # A table that was released or dropped keeps the page of what was last seen of it.
-            if is_table_of_records(lake.table(one), one):
+            if is_table_of_records(lake.table(one)):
                 write_snapshot(lake, one, clock.now_ms())
         except FirnError as error:
             show.error(f"the page of {one} shows what was seen before: {error}")

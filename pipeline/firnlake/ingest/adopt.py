@@ -166,13 +166,21 @@ def _check_partitions(table: Table, columns: ColumnRoles, identifier: str) -> No
 
 def _check_table(table: Table, identifier: str) -> None:
     records.check_format_version(table, identifier)
-    if COLUMNS not in table.properties and records.is_table_of_records(table, identifier):
+    if COLUMNS not in table.properties and _has_kafka_columns(table, identifier):
         raise RefusedError(f"table {identifier} has Kafka's columns; allowed: use it as it is, without adopting it")
     if records.has_transactions(table):
         raise RefusedError(
             f"table {identifier} has the columns {', '.join(records.DECIDING_COLUMNS)}; allowed: a table without them "
             "(aborted records of an adopted table would count as committed), or Kafka's own names for all columns"
         )
+
+
+def _has_kafka_columns(table: Table, identifier: str) -> bool:
+    try:
+        records.check(table, identifier)
+    except RefusedError:
+        return False
+    return True
 
 
 def _check_nothing_beside(table: Table, identifier: str) -> None:

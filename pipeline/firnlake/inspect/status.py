@@ -36,10 +36,10 @@ from firnlake.lanes import Lane, until
 from firnlake.maintain.expire import retained
 from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
+from firnlake.table.columns import is_table_of_records
 from firnlake.table.history import CommitSummary, Counts, appended_bytes, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read as read_segments
 from firnlake.table.policy import Policies
-from firnlake.table.records import is_table_of_records
 from firnlake.table.segment import LEVELS, TopicPartition
 from firnlake.table.state import State
 from firnlake_expectations.data_quality import Seen, Tombstones, write_page
@@ -319,7 +319,7 @@ def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, St
     with Progress("status of tables", len(names)) as progress:
         for name in names:
             try:
-                if is_table_of_records(lake.table(name), name):
+                if is_table_of_records(lake.table(name)):
                     found[name] = status_of(lake, name, now_ms)
             except FirnError as error:
                 found[name] = error

@@ -52,6 +52,7 @@ from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
 from firnlake.maintain.expire import Expiry
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import UNLIMITED, Policies
 from firnlake.table.reached import (
@@ -81,11 +82,12 @@ def maintain_table(
     without ``remove``, change nothing.
 
     A file that a kept snapshot, branch or tag refers to is never deleted (C29). Raises RefusedError for an unknown
-    table or a wrong limit, UnavailableError when catalog or store do not answer. All files that were deleted before an
-    error were garbage.
+    table, a table without the record columns or a wrong limit, UnavailableError when catalog or store do not answer.
+    All files that were deleted before an error were garbage.
     """
     with lake.answering():
         table = whole_table(lake, identifier)
+        ColumnRoles.of(table, identifier)
         maintained = Policies.parse(identifier, table.properties).default.maintained
         asked = {part for part in parts if part in maintained or part not in _OPTIONAL}
         found: list[Finding] = []

@@ -56,6 +56,7 @@ from pyparsing import ParseException
 from firnlake.errors import RefusedError
 from firnlake.iceberg.files import FrozenModel
 from firnlake.table import records
+from firnlake.table.policy import PREFIX
 from firnlake.table.records import COLUMNS
 from firnlake.table.segment import TopicPartition
 
@@ -375,6 +376,21 @@ KAFKA = ColumnRoles(
     delete_horizon="delete_horizon",
 )
 """The columns of Spark's Kafka source, plus the two columns that Firn adds."""
+
+
+def is_table_of_records(table: Table) -> bool:
+    """True if ``table`` is Firn's to maintain: it has Firn's properties, or Firn's partitioning.
+
+    It may have got a partitioning, columns or a format version since with which Firn can't maintain it, which somebody
+    has to know. Only a table without its column of levels, which `firn release` drops, is no table of records any more.
+    """
+    levels = {
+        spec.fields[-1].source_id
+        for spec in table.specs().values()
+        if tuple(field.name for field in spec.fields) == records.PARTITION_FIELDS
+    }
+    is_partitioned = any(field.field_id in levels for field in table.schema().fields)
+    return is_partitioned or any(name.startswith(PREFIX) for name in table.properties)
 
 
 def check_type(field: NestedField, role: str, identifier: str) -> None:

@@ -183,15 +183,6 @@ def check(table: Table, identifier: str) -> None:
     check_format_version(table, identifier)
 
 
-def is_table_of_records(table: Table, identifier: str) -> bool:
-    """True if ``table`` has Kafka's columns or is adopted."""
-    try:
-        check(table, identifier)
-    except RefusedError:
-        return COLUMNS in table.properties
-    return True
-
-
 def check_format_version(table: Table, identifier: str) -> None:
     """Refuse a table whose format version Firn can't maintain."""
     if table.metadata.format_version != FORMAT_VERSION:
