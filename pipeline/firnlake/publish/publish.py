@@ -35,7 +35,7 @@ from firnlake.job.stage import Stage
 from firnlake.lanes.answer import Work
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
 from firnlake.table.manifest_reader import ManifestCache, read
-from firnlake.table.policy import Policies, Policy
+from firnlake.table.policy import Policies
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 from firnlake.table.segment import Segments
 from firnlake.table.state import State
@@ -47,10 +47,10 @@ def publish(lake: Lake, stages: Stages) -> list[PlanOutcome]:
     """Publish ``stages`` and delete them; plans that are already published stay as they are (C25).
 
     The error of a plan is a RefusedError if there is no such stage, no passing verdict on exactly this result, or files
-    of the stage are gone; a ConflictError if the table has changed since planning (an input is gone, a row-level delete
-    was added, or an older record landed below a tombstone that the plan removes), or the stage was discarded meanwhile;
-    an OutcomeUnknownError when the catalog did not report the commit's outcome. If no plan was published, the stage
-    stays.
+    of the stage are gone; a ConflictError if the table has changed since planning (an input or the log end is gone, a
+    row-level delete was added, or an older record landed below a tombstone that the plan removes), or the stage was
+    discarded meanwhile; an OutcomeUnknownError when the catalog did not report the commit's outcome. If no plan was
+    published, the stage stays.
     """
     # A verdict has marked what was refused before; only an error that nobody foresaw is new here.
     return carried_out(lake, "publish", stages, partial(_of_stage, lake))
@@ -264,14 +264,14 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
 
 
 def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change]) -> Mapping[str, ConflictError]:
-    """Conflicts of plans that must be made again because records have landed. One scan of the table serves all plans.
-    The table is scanned only if a plan drops whole segments, removes tombstones or transaction markers, or depends on
-    transactions."""
+    """Conflicts of plans that must be made again because records have landed, or because the log end has gone. One scan
+    of the table serves all plans. The table is scanned only if a plan drops whole segments, removes records that no
+    newer record supersedes, or depends on transactions."""
     concerned = [
         one
         for one in changes
-        # Whether a lane of any policy takes a record does not depend on other records.
-        if one.drops or (one.plan.lane.traits.cleans and (_removes(one.counts) or one.plan.transactional))
+        # Whether a superseded record goes does not depend on records outside the inputs.
+        if one.drops or _removes(one.counts) or (one.plan.lane.traits.cleans and one.plan.transactional)
     ]
     if not concerned:
         return {}
@@ -279,9 +279,13 @@ def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change])
     policies = Policies.parse(stage.target, current.properties)
     conflicts = {}
     for one in concerned:
-        problem = _older_records(segments, one.plan, one.counts) if _removes(one.counts) else None
+        where = one.plan.topic_partition
+        own, strays = segments.get(where, ()), segments.strays_of(where)
+        state = State(where, own, policies.of(one.plan.topic), one.plan.now_ms, strays)
         if one.drops:
-            problem = _kept(policies.of(one.plan.topic), segments, one.plan)
+            problem = _kept(state, one.plan)
+        else:
+            problem = _lower_end(state, one) or _older_records(state, one.plan, one.counts)
         if problem is None and one.plan.transactional:
             problem = _other_markers(current, segments, one.plan)
         if problem:
@@ -289,19 +293,33 @@ def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change])
     return conflicts
 
 
-def _removes(counts: Counts) -> bool:
-    return bool(counts.tombstones_removed or counts.markers_removed)
+def _removes(counts: Counts) -> int:
+    """Number of records that go although no newer record supersedes them."""
+    return counts.records_in - counts.records_out - counts.superseded
 
 
-def _older_records(segments: Segments, plan: Plan, counts: Counts) -> str | None:
+def _lower_end(state: State, change: Change) -> str | None:
+    """C4: what was below the log end when the plan was made may be the log end by now."""
+    plan, removed = change.plan, _removes(change.counts)
+    planned = plan.log_end_offset if plan.kept_from is None else plan.kept_from
+    if not removed or state.kept_from >= planned:
+        return None
+    return (
+        f" removes {count(removed, 'record')} below the log end, offset {planned}, but another writer has removed "
+        "records from there on since"
+    )
+
+
+def _older_records(state: State, plan: Plan, counts: Counts) -> str | None:
     """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
+    if not counts.tombstones_removed and not counts.markers_removed:
+        return None
     taken = {segment.path for segment in plan.inputs}
     end = max(segment.last_offset for segment in plan.inputs)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    own = segments.get(plan.topic_partition, ())
-    landed = [segment for segment in own if segment.path not in taken and segment.records]
+    landed = [segment for segment in state.segments if segment.path not in taken and segment.records]
     older = [str(segment) for segment in landed if segment.base_offset < bound]
-    older += [stray.path for stray in segments.strays_of(plan.topic_partition) if stray.base_offset < bound]
+    older += [stray.path for stray in state.strays if stray.base_offset < bound]
     if not older:
         return None
     going = count(counts.tombstones_removed, "tombstone")
@@ -332,22 +350,21 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> str | None:
     )
 
 
-def _kept(policy: Policy, segments: Segments, plan: Plan) -> str | None:
+def _kept(state: State, plan: Plan) -> str | None:
     """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
 
     The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
     end stays (C4).
     """
-    own, strays = segments.get(plan.topic_partition, ()), segments.strays_of(plan.topic_partition)
-    answer = plan.lane.look(State(plan.topic_partition, own, policy, plan.now_ms, strays))
-    may_go = {segment.path for segment in own if not segment.records}
+    answer = plan.lane.look(state)
+    may_go = {segment.path for segment in state.segments if not segment.records}
     may_go |= {segment.path for segment in (answer.inputs if isinstance(answer, Work) else ())}
     taken = {segment.path for segment in plan.inputs}
     if not taken <= may_go:
         why = "" if isinstance(answer, Work) else f" ({answer.text})"
         return f": segment {min(taken - may_go)} has to stay now{why}"
     end = max(segment.last_offset for segment in plan.inputs)
-    for segment in own:
+    for segment in state.segments:
         if segment.path not in taken and segment.records and segment.base_offset <= end:
             return f" drops all records up to offset {end}, but segment {segment} with older offsets has landed since"
     return None
