@@ -2,17 +2,24 @@
 of manifests changes no answer, and nothing is read twice (C26)."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.manifest import ManifestContent
+from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
 
 from firnlake.iceberg.catalog import Lake
+from firnlake.iceberg.files import Stored
+from firnlake.ingest.adopt import adopt
 from firnlake.inspect.status import PartitionStatus, status_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.segment import Segment, TopicPartition
 from infra.foreign.files import on_disk
@@ -247,3 +254,30 @@ def test_a_folder_that_can_not_be_written_is_no_obstacle(lake: Lake, tmp_path: P
     append(lake, [row(1)])
     (tmp_path / "file").write_text("")
     assert segments(lake, ManifestCache(tmp_path / "file")) == segments(lake)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_c11_c19_a_record_without_timestamp_never_counts_as_older_than_it_is(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tells: bool
+) -> None:
+    """Adoption has made side branches, whose snapshots are older than most landings and never expire."""
+    name, schema = "lake.untimed", Schema(NestedField(1, "id", LongType()), NestedField(2, "lsn", LongType()))
+    table = lake.catalog.create_table(name, schema)
+    table.append(pa.table({"id": [1], "lsn": [1]}))
+    adopt(lake, name, ColumnRoles(key=("id",), offset="lsn"), {})
+    times: list[int] = []
+    for lsn in (2, 3):
+        time.sleep(0.05)
+        table.refresh().append(pa.table({"id": [1], "lsn": [lsn], "level": pa.nulls(1, pa.int32())}))
+        newest = table.current_snapshot()
+        assert newest is not None
+        times.append(newest.timestamp_ms)
+    kept = {one.snapshot_id for one in table.metadata.refs.values()}
+    expired = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id not in kept]
+    table.maintenance.expire_snapshots().by_ids(expired).commit()
+    for one in table.scan().plan_files():
+        os.utime(on_disk(one.file.file_path), ns=(times[0] * 1_000_000,) * 2)
+    if not tells:
+        monkeypatch.setattr(Stored, "of", lambda info: Stored(info.path, info.size, None))
+    (own,) = read(lake.table(name), name).values()
+    assert [one.newest_ms for one in own] == [times[0] if tells else times[1]] * 2 + [times[1]]

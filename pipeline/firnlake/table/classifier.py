@@ -40,7 +40,7 @@ from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
-VERSION = 11
+VERSION = 12
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -336,7 +336,7 @@ class Classifier:
             "oldest_ms": oldest,
             "newest_ms": newest,
             "sequence_number": files.added_by,
-            "written_ms": self._written_ms(files, known & (records > 0) & (oldest < 0)),
+            "written_ms": self._written_ms(files, known & (records > 0) & ((oldest < 0) | (roles.timestamp is None))),
             "stamped": np.where(horizons.nulls < 0, 0, records - horizons.nulls),
             "first_horizon_ms": _rounded_up(horizons.low),
             "last_horizon_ms": _rounded_up(horizons.high),
@@ -503,15 +503,18 @@ class Classifier:
         """[N] Time of writing of the ``untimed`` files as the store reports it, epoch milliseconds; None when the store
         reports no time."""
         times = _objects([None] * len(untimed))
-        for number in _where(untimed):
-            files_of, path = store(self._table, files.paths[number])
-            try:
-                times[number] = Stored.of(files_of.get_file_info(path)).written_ms
-            except OSError:
-                times[number] = None
-            if times[number] is None:
+        for number, written_ms in manifests.ahead(lambda one: self._time_of(files.paths[one]), _where(untimed)):
+            times[number] = written_ms
+            if written_ms is None:
                 self.unread[files.paths[number]] = "its store tells no time"
         return times
+
+    def _time_of(self, location: str) -> int | None:
+        files_of, path = store(self._table, location)
+        try:
+            return Stored.of(files_of.get_file_info(path)).written_ms
+        except OSError:
+            return None
 
     def _tombstones(self, values: Mapping[str, Values]) -> Ints | Objects:
         """[N] Number of tombstones; None when only reading the records can tell."""

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,7 +64,7 @@ def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) ->
     placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
     described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
-    described = _described(described, classifier, table.metadata.snapshots, deletes)
+    described = _described(described, classifier, table, deletes)
     if relieved:
         described = _relieved(described, relieved)
     number = None if snapshot is None else snapshot.sequence_number
@@ -82,7 +82,7 @@ def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | Unas
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     classifier = Classifier(table, identifier)
     contents = classifier.of(Files.of([entry]))
-    described = _described(contents.rows, classifier, table.metadata.snapshots, Deletes((), {}))
+    described = _described(contents.rows, classifier, table, Deletes((), {}))
     return next(iter(contents.strays), None) or next(segments_in(described.columns), None)
 
 
@@ -116,10 +116,9 @@ def _contents(
     return ManifestContents.together(contents[name] for name in names)
 
 
-def _described(listed: pa.Table, classifier: Classifier, snapshots: Sequence[Snapshot], deletes: Deletes) -> pa.Table:
-    """The segments that a snapshot lists, with all facts; ``snapshots`` are all of the table, on any branch, because a
-    file may have come to main from a snapshot of another branch."""
-    dated = _dated(listed, snapshots, classifier.roles.timestamp is None)
+def _described(listed: pa.Table, classifier: Classifier, table: Table, deletes: Deletes) -> pa.Table:
+    """The segments that the current snapshot of ``table`` lists, with all facts."""
+    dated = _dated(listed, table, classifier.roles.timestamp is None)
     return _once(_with(listed, {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}))
 
 
@@ -131,13 +130,15 @@ def _with(listed: pa.Table, columns: _Columns) -> pa.Table:
     return listed
 
 
-def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bool) -> _Columns:
+def _dated(listed: pa.Table, table: Table, times_of_commits: bool) -> _Columns:
     """Facts of the commit that added each segment; the time is null if the snapshot has expired.
 
-    With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime; if that commit's
-    snapshot has expired, the record has the time of the oldest known commit.
+    With ``times_of_commits``, a record has the time of its commit, as under Kafka's LogAppendTime. If that commit's
+    snapshot has expired, the record has the time at which its file was written or, if the store tells none, the time of
+    the oldest snapshot in the history, which came later: no record counts as older than it is (C11, C19).
     """
-    commits = [(one.snapshot_id, one.timestamp_ms, CommitSummary.of(one)) for one in snapshots]
+    # A file may have come to main from a snapshot of another branch.
+    commits = [(one.snapshot_id, one.timestamp_ms, CommitSummary.of(one)) for one in table.metadata.snapshots]
     ids = pa.array([of for of, *_ in commits], pa.int64())
     places = pc.index_in(listed["snapshot_id"].combine_chunks(), ids)
 
@@ -150,7 +151,8 @@ def _dated(listed: pa.Table, snapshots: Sequence[Snapshot], times_of_commits: bo
     by_firn = column((told is not None and not told.requests for *_, told in commits), pa.bool_())
     columns = {"committed_ms": committed, "by_firn": by_firn.fill_null(False)}  # noqa: FBT003  # Arrow's
     if times_of_commits:
-        columns["oldest_ms"] = columns["newest_ms"] = pc.fill_null(committed, min(times, default=0))
+        oldest_ms = min((one.timestamp_ms for one in ancestors(table)), default=0)
+        columns["oldest_ms"] = columns["newest_ms"] = pc.coalesce(committed, listed["written_ms"], oldest_ms)
     return columns
 
 
