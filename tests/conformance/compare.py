@@ -24,7 +24,7 @@ _CLEAN_WHEN_IDLE = (Mode.FULL, Mode.LEVELS)
 class Rule(StrEnum):
     """Allowed differences, and their reasons."""
 
-    LOG_END = "C4: the newest record of the partition stays in Firn (Kafka keeps an empty batch)"
+    LOG_END = "C4: what was the newest record of the partition when Firn cleaned it stays (Kafka keeps an empty batch)"
     IDLE = "C12: a tombstone past its horizon, where nothing new made Kafka's cleaner look"
     TWICE = "C9: without retention, a tombstone that one cleaning of Firn's levels stamps and the next removes"
     WAITING = "C20: not cleaned yet by Firn's levels"
@@ -76,12 +76,14 @@ def _workload(
     retention = int(workload.configs["delete.retention.ms"])
     idle_clocks: list[int] = []
     delayed: set[int] = set()
+    cleaned_end = -1
     for number, (given, theirs, ours) in enumerate(zip(workload.steps, kafkas, firns, strict=True)):
         landed |= {entry.offset: entry for segment in given.segments for entry in segment}
         if not theirs.passes:
             idle_clocks.append(theirs.now)
         delayed |= _markers_of_empty_batches(landed, theirs)
-        step = _Step(group.mode, retention, landed, theirs, ours, tuple(idle_clocks), frozenset(delayed))
+        cleaned_end = max(landed) if ours.lanes else cleaned_end
+        step = _Step(group.mode, retention, landed, theirs, ours, tuple(idle_clocks), frozenset(delayed), cleaned_end)
         where = f"{workload.id} ({group.mode}) cleaning {number} at {theirs.now}"
         figures = {
             "cleanings of a topic partition compared": 1,
@@ -131,6 +133,8 @@ class _Step:
     """When Kafka's cleaner found nothing to do, so far."""
     delayed: frozenset[int]
     """Markers that Kafka kept for an empty batch, so far."""
+    cleaned_end: int
+    """The highest offset when Firn last cleaned; -1 before that."""
 
     @property
     def log_end(self) -> int:
@@ -180,7 +184,7 @@ class _Step:
         """Firn has it and Kafka does not."""
         record = self.ours.records[offset]
         entry = self.landed[offset]
-        if offset == self.log_end and (entry.marker or entry.key is None or entry.value is None):
+        if offset in (self.log_end, self.cleaned_end) and (entry.marker or entry.key is None or entry.value is None):
             return Rule.LOG_END
         if self.mode is not Mode.LEVELS:
             return None

@@ -14,6 +14,7 @@ from random import Random
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyspark.errors import PySparkException
 from sqlalchemy.exc import OperationalError
@@ -311,7 +312,7 @@ class Compactor:
         name = procedure.partition("(")[0]
         try:
             self.spark.sql(f"CALL lake.system.{procedure.format(table=self.table)}").collect()
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             name += " lost"
         self.foreign.append(name)
 
