@@ -45,6 +45,10 @@ class UnavailableError(FirnError):
     exit_code = 4
 
 
+class LostError(UnavailableError):
+    """The store has no such file. The table may have changed, so that a later try needs it no more, or it is lost."""
+
+
 class OutcomeUnknownError(FirnError):
     """The catalog neither confirmed nor rejected a commit. All files are kept; the next run finds out what happened."""
 

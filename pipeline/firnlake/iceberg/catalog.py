@@ -33,7 +33,15 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from firnlake.errors import GoneError, NotFoundError, RefusedError, UnavailableError
+from firnlake.errors import (
+    FirnError,
+    GoneError,
+    LostError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+    contained,
+)
 
 T = TypeVar("T")
 
@@ -269,15 +277,15 @@ class Lake:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Turn any error of a catalog or store that does not answer, or has lost a file, into an UnavailableError that
-        names the catalog."""
+        """Turn any error of a catalog or store that does not answer, or has lost a file (LostError), into an
+        UnavailableError that names the catalog."""
         from sqlalchemy.exc import DatabaseError
 
         try:
             yield
         except FileNotFoundError as error:
             reason = " ".join(self.said(error).split())
-            raise UnavailableError(
+            raise LostError(
                 f"catalog {self.name}: a file in use is gone: {reason}; required: only table maintenance deletes "
                 "files of a table; try again, because the table may have changed"
             ) from error
@@ -287,6 +295,22 @@ class Lake:
         except OSError as error:
             reason = " ".join(self.said(error).split())
             raise UnavailableError(f"the store of catalog {self.name} failed: {reason}; try again later") from error
+
+    @contextmanager
+    def reading(self, identifier: str) -> Iterator[None]:
+        """Turn any error of reading table ``identifier`` into a FirnError that names the table."""
+        subject = f"table {identifier}"
+        try:
+            with self.answering():
+                yield
+        except UnavailableError as error:
+            if subject in str(error):
+                raise
+            raise UnavailableError(f"{subject}: {error}") from error
+        except FirnError:
+            raise
+        except Exception as error:
+            raise contained(error, f"{subject} can't be read") from error
 
     def said(self, error: BaseException) -> str:
         """The message of ``error`` without credentials."""

@@ -25,7 +25,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from firnlake.errors import FirnError, RefusedError, UnavailableError, contained
+from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError, contained
 from firnlake.iceberg import parquet
 from firnlake.iceberg.files import located
 
@@ -300,7 +300,7 @@ def _failure(files: DataFiles, source: Source, error: Exception) -> FirnError:
     mend = shlex.join(["firn", "mend", files.table, "--file", source.path])
     if isinstance(error, FileNotFoundError):
         remedy = f"; to take it out if it is lost: {mend}" if source.kind == "segment" else ""
-        return UnavailableError(f"{what} is gone; {where}; try again, because the table may have changed{remedy}")
+        return LostError(f"{what} is gone; {where}; try again, because the table may have changed{remedy}")
     # Arrow also raises OSError for damage. An error of the machine has an errno; an error of S3 says "AWS Error".
     if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
         return UnavailableError(f"{what} can't be read now: {reason}; {where}; try again later")

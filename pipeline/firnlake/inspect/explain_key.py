@@ -11,14 +11,13 @@ from itertools import groupby
 from typing import Final, Self
 
 import numpy as np
-import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import exact_span
 from firnlake.compact.keep_or_drop import NO_HORIZON, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.survey import latest_per_key
-from firnlake.errors import RefusedError
+from firnlake.errors import LostError, RefusedError
 from firnlake.iceberg.branches import MENDED, REMOVED_TOMBSTONES, ancestors, head_of, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import path_of
@@ -84,41 +83,42 @@ def explain_key(
     searched for removed records, newest first. Raises RefusedError for an unknown table or topic partition, but not for
     an unknown key.
     """
-    segments, found = outlooks(lake, identifier, now_ms, {only} if only else ())
-    if segments.snapshot_id is None:
-        return KeyExplanation(identifier, None, key)
-    table = lake.table(identifier)
-    columns = ColumnRoles.of(table, identifier)
-    reader = Versions(table, columns, None if key is None else named_values(table, columns, [key]), only)
-    head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
-    # A tombstone that was restored and removed again appears twice.
-    removed_tombstones = reader.of(head.snapshot_id) if head and key is not None else []
-    erased_below = _erased_below(table, columns, key)
-    strays = {stray.path: never_taken(stray) for stray in segments.strays}
-    kept: list[Fate] = []
-    for where, present in groupby(reader.of(segments.snapshot_id), key=lambda version: version.topic_partition):
-        versions, own = list(present), [one for one in removed_tombstones if one.topic_partition == where]
-        keeping = None
-        if where in found:
-            keeping = Keeping(found[where], versions, own, key is not None, erased_below.get(where, 0))
-        for place, version in enumerate(versions):
-            if version.path in strays:
-                kept.append(Fate(version, strays[version.path]))
-            elif keeping:
-                kept.append(Fate(version, keeping.reason(place)))
-    removed, reach = _removed(table, reader, key is not None, commits)
-    mended, unreadable = _mended(table, reader)
-    return KeyExplanation(
-        identifier,
-        segments.snapshot_id,
-        key,
-        tuple(kept),
-        tuple(Fate(version, _RESTORABLE) for version in removed_tombstones),
-        tuple(mended),
-        tuple(unreadable),
-        tuple(removed),
-        reach,
-    )
+    with lake.reading(identifier):
+        segments, found = outlooks(lake, identifier, now_ms, {only} if only else ())
+        if segments.snapshot_id is None:
+            return KeyExplanation(identifier, None, key)
+        table = lake.table(identifier)
+        columns = ColumnRoles.of(table, identifier)
+        reader = Versions(table, columns, None if key is None else named_values(table, columns, [key]), only)
+        head = on_branch(table, REMOVED_TOMBSTONES).current_snapshot()
+        # A tombstone that was restored and removed again appears twice.
+        removed_tombstones = reader.of(head.snapshot_id) if head and key is not None else []
+        erased_below = _erased_below(table, columns, key)
+        strays = {stray.path: never_taken(stray) for stray in segments.strays}
+        kept: list[Fate] = []
+        for where, present in groupby(reader.of(segments.snapshot_id), key=lambda version: version.topic_partition):
+            versions, own = list(present), [one for one in removed_tombstones if one.topic_partition == where]
+            keeping = None
+            if where in found:
+                keeping = Keeping(found[where], versions, own, key is not None, erased_below.get(where, 0))
+            for place, version in enumerate(versions):
+                if version.path in strays:
+                    kept.append(Fate(version, strays[version.path]))
+                elif keeping:
+                    kept.append(Fate(version, keeping.reason(place)))
+        removed, reach = _removed(table, reader, key is not None, commits)
+        mended, unreadable = _mended(table, reader)
+        return KeyExplanation(
+            identifier,
+            segments.snapshot_id,
+            key,
+            tuple(kept),
+            tuple(Fate(version, _RESTORABLE) for version in removed_tombstones),
+            tuple(mended),
+            tuple(unreadable),
+            tuple(removed),
+            reach,
+        )
 
 
 def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
@@ -327,7 +327,7 @@ def _mended(table: Table, versions: Versions) -> tuple[list[Fate], list[str]]:
         reason = Reason("C36", f"taken by {in_words(taken.get(path_of(path)))}")
         try:
             mended += [Fate(one, reason) for one in versions.of(head.snapshot_id, among=frozenset({path}))]
-        except (OSError, RefusedError, pa.ArrowException):
+        except (LostError, RefusedError):
             unreadable.append(path)
     return sorted(mended, key=lambda one: one.record.place), unreadable
 
@@ -348,7 +348,7 @@ def _removed(table: Table, versions: Versions, has_key: bool, limit: int) -> tup
             return removed, f"{unknown}: the snapshot before it has expired"
         try:
             removed += _removed_by(table, snapshot, parent_id, versions, has_key)
-        except FileNotFoundError:
+        except (FileNotFoundError, LostError):
             return removed, f"{unknown}: its data files are deleted"
     since = ""
     if snapshots and snapshots[-1].parent_snapshot_id is not None:

@@ -225,10 +225,11 @@ def outlooks(
 
     Raises RefusedError for an unknown table, or a topic partition without a segment.
     """
-    sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
-    segments, failures = sensed.segments, failed_plans(lake, identifier)
-    states = {state.topic_partition: state for state in sensed.states()}
-    return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
+    with lake.reading(identifier):
+        sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
+        segments, failures = sensed.segments, failed_plans(lake, identifier)
+        states = {state.topic_partition: state for state in sensed.states()}
+        return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
 
 
 @dataclass(frozen=True)
@@ -291,13 +292,14 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
             *(_live(identifier, item, found[item.topic_partition]) for item in live),
             *(SegmentExplanation(identifier, item, waiting=(never_taken(item),)) for item in lost),
         ]
-    table = lake.table(identifier)
-    for snapshot, entry in removals(table):
-        if "@" in name or name.endswith(entry.data_file.file_path.rpartition("/")[2]):
-            item = facts(table, identifier, entry)
-            if item and _is_named(name, item):
-                owner = item.topic_partition if isinstance(item, Segment) else None
-                return [SegmentExplanation(identifier, item, removed_by=RemovingCommit.of(table, snapshot, owner))]
+    with lake.reading(identifier):
+        table = lake.table(identifier)
+        for snapshot, entry in removals(table):
+            if "@" in name or name.endswith(entry.data_file.file_path.rpartition("/")[2]):
+                item = facts(table, identifier, entry)
+                if item and _is_named(name, item):
+                    owner = item.topic_partition if isinstance(item, Segment) else None
+                    return [SegmentExplanation(identifier, item, removed_by=RemovingCommit.of(table, snapshot, owner))]
     raise RefusedError(
         f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(list(ancestors(table)))}) "
         "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"

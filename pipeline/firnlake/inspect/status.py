@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from firnlake.errors import FirnError, RefusedError, UnavailableError, WaitingError
+from firnlake.errors import FirnError, RefusedError, WaitingError
 from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import FrozenModel, metadata_folder, write_whole
@@ -297,16 +297,8 @@ def status_of(lake: Lake, identifier: str, now_ms: int) -> Status:
 
     Raises RefusedError for a table that does not exist, is not a table of records or is damaged.
     """
-    try:
-        with lake.answering():
-            return _status(lake, identifier, now_ms)
-    except UnavailableError as error:
-        raise UnavailableError(f"table {identifier}: {error}") from error
-    except DAMAGED as error:
-        raise RefusedError(
-            f"table {identifier} can't be read: {type(error).__name__} {error}; allowed: metadata files as they were "
-            "written"
-        ) from error
+    with lake.reading(identifier):
+        return _status(lake, identifier, now_ms)
 
 
 def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, Status | FirnError]:

@@ -16,7 +16,6 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, I
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 
-from firnlake.errors import UnavailableError
 from firnlake.iceberg.branches import at_snapshot
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import FileDeletes, HiddenRecords
@@ -76,7 +75,7 @@ class Versions:
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
         """The records in the snapshot, in offset order; if ``among`` is given, only those in these data files.
 
-        Raises FileNotFoundError when a data file of an old snapshot has been deleted.
+        Raises LostError when a data file of an old snapshot has been deleted.
         """
         files = self._planned(snapshot_id)
         paths = files.keys() if among is None else files.keys() & among
@@ -120,12 +119,7 @@ class Versions:
         file, deletes = listed
         seen = frozenset({file.file_path, *(one.path for one in (deletes.files if deletes else ()))})
         if seen not in self._read:
-            try:
-                self._read[seen] = self._scanned(file, deletes)
-            except UnavailableError as error:
-                if isinstance(error.__cause__, FileNotFoundError):
-                    raise error.__cause__ from error
-                raise
+            self._read[seen] = self._scanned(file, deletes)
         return self._read[seen]
 
     def _scanned(self, file: DataFile, deletes: FileDeletes | None) -> tuple[Version, ...]:
@@ -154,8 +148,8 @@ class Versions:
                     producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
                 )
                 for row, is_tombstone in zip(in_ms(rows.select(columns)).to_pylist(), tombstones, strict=False)
-                # Records without a topic partition belong to no log; the segment that holds them is reported.
-                if None not in [row[name] for name in (names.topic, names.partition) if name]
+                # Records without a topic partition or an offset are in no log; the segment that holds them is reported.
+                if None not in [row[name] for name in (names.topic, names.partition, names.offset) if name]
             )
         return tuple(one for one in versions if self._only in (None, one.topic_partition))
 

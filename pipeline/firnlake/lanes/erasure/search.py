@@ -22,7 +22,7 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError, RefusedError, UnavailableError
+from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, Stored, files_in, job_of, path_of, store
@@ -443,9 +443,9 @@ class _Reader:
             if source.format != FileFormat.PARQUET.value:
                 return f"its format is {source.format}, which Firn can't read"
             return self._parquet(task)
-        except (FileNotFoundError, UnavailableError) as error:
-            if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
-                return _GONE
+        except (FileNotFoundError, LostError):
+            return _GONE
+        except UnavailableError:
             raise
         except FirnError as error:
             return str(error)
