@@ -64,6 +64,7 @@ from firnlake.table.reached import (
     uuid_in,
     whole_table,
 )
+from firnlake.table.removed_tombstones import awaited_tombstones
 
 GC_ENABLED: Final = "gc.enabled"
 """Iceberg's property that allows the deletion of a table's files."""
@@ -136,12 +137,15 @@ def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
     """Findings about the files of removed tombstones that are older than ``firn.late.max.ms``; ``remove`` removes them
     from their branch, in one commit (C9).
 
-    The age of a file is that of the snapshot that added it, or of the file itself if that snapshot has expired. If a
-    plan needs a removed tombstone that is no longer on the branch, Firn makes the plan again.
+    The age of a file is that of the snapshot that added it, or of the file itself if that snapshot has expired. A file
+    stays while it may be needed for an older record that has landed. If a plan needs a removed tombstone that is no
+    longer on the branch, Firn makes the plan again.
     """
     table = lake.table(identifier)
     limit_ms = Policies.parse(identifier, table.properties).default.late_max_ms
     old = [file for file in _removed(table) if limit_ms != UNLIMITED and file.is_older(now_ms - limit_ms)]
+    awaited = awaited_tombstones(table, identifier) if old else ()
+    old = [file for file in old if file.path not in awaited]
     if not old:
         return []
     paths = {file.path for file in old}

@@ -1,25 +1,30 @@
 """The removed tombstones that belong to main's history (C9, C33), and those that this history has made void.
 
-Main's line tells when a topic partition began anew: in some snapshot it has no record, or its log ends below a removed
-tombstone. That tombstone then says nothing about the records that landed later, and would delete them. The snapshots
-that tell this expire, so the void tombstones leave their branch before Firn publishes or expires anything.
+Main's line tells when a topic partition began anew: in some snapshot it has no record, its log ends below a removed
+tombstone, or it has other records in place of all. The tombstones of the same file, which one cleaning removed, then
+say nothing about the records that landed later, and would delete them. The snapshots that tell this expire, so the void
+tombstones leave their branch before Firn publishes or expires anything.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+import pyarrow as pa
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, ancestors, at_snapshot, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
+from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import CommitSummary, is_mending
-from firnlake.table.manifest_reader import ManifestCache, read
+from firnlake.table.manifest_reader import ManifestCache, read, read_entries
 from firnlake.table.policy import LONG_MAX
-from firnlake.table.segment import Segment, Segments, TopicPartition
+from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition
 
 
 def removed_tombstones(
@@ -30,6 +35,17 @@ def removed_tombstones(
     void = _void(table, identifier, held)
     counting = {where: tuple(one for one in segments if one.path not in void) for where, segments in held.items()}
     return {where: segments for where, segments in counting.items() if segments}
+
+
+def awaited_tombstones(table: Table, identifier: str) -> frozenset[str]:
+    """Paths of the files of removed tombstones that a later cleaning may have to restore, because an older record may
+    have landed and not reached the tail yet (C9)."""
+    segments, found = read(table, identifier), set()
+    for where, held in _on_branch(table, identifier).items():
+        starts = [one.base_offset for one in segments.get(where, ()) if one.level != TAIL and one.records]
+        starts += [one.base_offset for one in segments.strays_of(where)]
+        found |= {one.path for one in held if min(starts, default=LONG_MAX) < one.last_offset}
+    return frozenset(found)
 
 
 def void_tombstones(table: Table, identifier: str) -> frozenset[str]:
@@ -71,7 +87,7 @@ def _void(table: Table, identifier: str, held: Mapping[TopicPartition, tuple[Seg
         for where, segments in held.items():
             end = _log_end(now, where)
             former_end = _log_end(former, where) if former else None
-            is_anew = former is not None and _began_anew(former, now, where)
+            is_anew = former is not None and _began_anew(table, former, now, where)
             void |= {
                 one.path
                 for one in segments
@@ -130,8 +146,35 @@ def _log_end(segments: Segments, where: TopicPartition) -> int | None:
     return max((one.last_offset for one in own), default=-1)
 
 
-def _began_anew(before: Segments, after: Segments, where: TopicPartition) -> bool:
-    """True when the topic partition has none of its former data files any more, and its log ends elsewhere."""
+def _began_anew(table: Table, before: Segments, after: Segments, where: TopicPartition) -> bool:
+    """True when the topic partition has none of its former data files any more, and its log ends elsewhere, unless all
+    of its records are former ones, as after a DELETE that rewrites every file and takes the newest record."""
     former = {one.path for one in before.get(where, ())}
     is_left = any(one.path in former for one in after.get(where, ()))
-    return bool(former) and not is_left and _log_end(before, where) != _log_end(after, where)
+    if not former or is_left or _log_end(before, where) == _log_end(after, where):
+        return False
+    try:
+        return _has_others(table, before, after, where)
+    except RefusedError:  # a file can't be read
+        return True
+
+
+def _has_others(table: Table, before: Segments, after: Segments, where: TopicPartition) -> bool:
+    """True when the topic partition has a record ``after`` that it had not ``before``, by offset, key and timestamp."""
+    import duckdb
+
+    roles, files = ColumnRoles.of(table, after.identifier), DataFiles.of(table)
+    names = list(dict.fromkeys(filter(None, (*roles.key, roles.offset, roles.timestamp))))
+
+    def records(segments: Segments) -> pa.Table:
+        paths = {one.path for one in segments.get(where, ())}
+        entries = read_entries(at_snapshot(table, segments.snapshot_id), among=paths)
+        sources = [Source.of(entry.data_file) for entry, _ in entries]
+        batches = (batch for source in sources for batch in files.batches(source, names))
+        return pa.Table.from_batches(batches, files.arrow_schema(names)).select(names)
+
+    with duckdb.connect() as connection:
+        connection.register("before", records(before))
+        connection.register("after", records(after))
+        others = connection.execute("SELECT count(*) FROM (TABLE after EXCEPT TABLE before)").fetchone()
+        return others != (0,)
