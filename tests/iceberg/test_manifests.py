@@ -32,12 +32,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, NestedField, StringType
 
 from firnlake.door import OpenCatalog
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.manifests import DAMAGED, Manifests, records
+from firnlake.table.records import SCHEMA as KAFKA_SCHEMA
+from firnlake.table.records import SPEC as KAFKA_SPEC
 from infra.foreign.files import on_disk
 from tests.support import foreign, lakes
 from tests.support.examples import bounded
@@ -229,15 +231,12 @@ def test_a_damaged_manifest_is_told_and_all_stay_as_they_are(lake: Lake) -> None
 
 def test_manifests_of_format_version_1_stay_as_they_are(lake: Lake) -> None:
     """Their entries have no sequence numbers, and an existing entry without one can't be read."""
-    schema = Schema(NestedField(1, "partition", IntegerType()), NestedField(2, "offset", LongType()))
-    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "partition"))
     properties = FEW | {"format-version": "1", "firn.maintenance": "manifests"}
-    table = lake.catalog.create_table("lake.old", schema, partition_spec=spec, properties=properties)
+    lake.catalog.create_table("lake.old", KAFKA_SCHEMA, partition_spec=KAFKA_SPEC, properties=properties)
 
     def add(numbers: range) -> None:
         for number in numbers:
-            rows = lakes.stored([row(number)]).select(("partition", "offset"))
-            lake.table("lake.old").append(rows.cast(table.schema().as_arrow()))
+            lake.table("lake.old").append(lakes.stored([row(number)]))
 
     add(range(MIN_COUNT))
     with lake.table("lake.old").transaction() as transaction:
