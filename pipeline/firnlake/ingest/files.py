@@ -57,6 +57,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
 """Start and end of a Parquet file."""
 _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _SHOWN_NAMES: Final = 20
+_NO_COLUMNS: Final = pa.schema([])
 _AT_ONCE: Final = 100_000
 """Number of records of a file of text that are Python objects at the same time."""
 _FIELD: Final = rb'("(?:[^"]++|"")*+"|[^"%b\r\n]*+)'
@@ -80,8 +81,10 @@ _HIGHEST: Final = {
 """The highest value that Kafka has in a column. The lowest is 0; NULL means "none", which is -1 in Kafka's batches."""
 
 
-def read_records(path: Path, topic: str | None = None, partition: int | None = None) -> pa.Table:
-    """Read the records of ``path`` in Kafka's columns and types.
+def read_records(
+    path: Path, topic: str | None = None, partition: int | None = None, further: pa.Schema = _NO_COLUMNS
+) -> pa.Table:
+    """Read the records of ``path`` in Kafka's columns and types, and the table's ``further`` columns if it has them.
 
     If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has columns for transactions if
     the file has them, as log segments do. No value is rounded or guessed: columns that hold integers or booleans in
@@ -97,16 +100,16 @@ def read_records(path: Path, topic: str | None = None, partition: int | None = N
             f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
             "name the topic and the partition of each record)"
         )
-    file = _File(path)
+    file = _File(path, further)
     try:
         if path.suffix == logs.SUFFIX:
             return _sound(file, logs.read_log(path, logs.topic_partition_of(path, topic, partition)))
         if path.suffix in _DELIMITERS:
-            return _sound(file, _of_values(file, _delimited(path)))
+            return _sound(file, _of_values(file, _delimited(file)))
         if path.suffix in _JSON_LINES:
             return _sound(file, _of_values(file, _json_lines(path)))
         if path.suffix == ".parquet" or path.suffix in _ARROW:
-            return _sound(file, _of_columns(path))
+            return _sound(file, _of_columns(file))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RefusedError(f"file {path} can't be read: {reason}; allowed: a complete file of records") from error
@@ -118,6 +121,8 @@ class _File:
     """A file that is read, and the line of each record of a file of text."""
 
     path: Path
+    further: pa.Schema
+    """The columns of the table beyond those of Kafka's records, which the file may have."""
     lines: "array[int]" = field(default_factory=partial(array, "q"))
 
     def refusal(self, problem: str, allowed: str, wrong: pa.ChunkedArray | int) -> RefusedError:
@@ -157,21 +162,22 @@ def _sound(file: _File, table: pa.Table) -> pa.Table:
         if pc.any(orphans).as_py():
             problem = f"transactional records without a producer_id: {pc.sum(orphans)}"
             raise file.refusal(problem, "a producer_id in each", orphans)
-    return table.cast(pa.schema([field for field in arrow_schema(transactions=True) if field.name in names]))
+    every = [*arrow_schema(transactions=True), *file.further]
+    return table.cast(pa.schema([field for field in every if field.name in names]))
 
 
-def _check_names(where: str, names: Sequence[str]) -> None:
-    """Refuse columns with these ``names`` unless they are those of Kafka's records, each once."""
+def _check_names(where: str, names: Sequence[str], further: Sequence[str]) -> None:
+    """Refuse columns with these ``names`` unless they are those of Kafka's records or ``further`` ones, each once."""
     if repeated := [name for name, number in Counter(names).items() if number > 1]:
         raise RefusedError(f"{where} has several columns {repeated[0]!r}; allowed: each name once")
     missing = [name for name in REQUIRED if name not in names]
-    unknown = sorted(set(names) - set(_KNOWN))
+    unknown = sorted(set(names) - {*_KNOWN, *further})
     if missing or unknown:
         wrong = {"missing": missing, "unknown": unknown}
         told = ", ".join(f"{what}: {_some(columns)}" for what, columns in wrong.items() if columns)
         raise RefusedError(
             f"{where} has columns {_some(names)}; {told}; allowed: "
-            f"{', '.join(KAFKA_COLUMNS)}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
+            f"{', '.join([*KAFKA_COLUMNS, *further])}, and for transactions {', '.join(TRANSACTION_COLUMNS)}"
         )
 
 
@@ -180,32 +186,33 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN_NAMES]) + more or "none"
 
 
-def _wide(names: Collection[str]) -> pa.Schema:
-    """The schema of a file that has the columns ``names``, with integers of 64 bits."""
+def _wide(names: Collection[str], further: pa.Schema) -> pa.Schema:
+    """The schema of a file that has the columns ``names``, with Kafka's integers of 64 bits."""
     every = arrow_schema(transactions=True)
     fields = [field for field in every if field.name in KAFKA_COLUMNS or field.name in names]
-    return pa.schema([one.with_type(pa.int64()) if pa.types.is_integer(one.type) else one for one in fields])
+    wide = [one.with_type(pa.int64()) if pa.types.is_integer(one.type) else one for one in fields]
+    return pa.schema([*wide, *(field for field in further if field.name in names)])
 
 
 def _of_values(file: _File, records: Iterator[tuple[int, Mapping[str, Any]]]) -> pa.Table:
     """The columns of ``records``, which come with their lines."""
-    schema, parts = _wide(TRANSACTION_COLUMNS), []
+    schema, parts = _wide([*TRANSACTION_COLUMNS, *file.further.names], file.further), []
     names, every = set[str](), set[str]()
     while some := list(islice(records, _AT_ONCE)):
         for line, record in some:
             if record.keys() != names:
                 names = set(record)
                 every |= names
-                _check_names(f"file {file.path}: line {line}", list(record))
+                _check_names(f"file {file.path}: line {line}", list(record), file.further.names)
         file.lines.extend(line for line, _ in some)
         columns = [_values(file, one, [record.get(one.name) for _, record in some]) for one in schema]
         parts.append(pa.record_batch(columns, schema))
-    return pa.Table.from_batches(parts, schema).select(_wide(every).names)
+    return pa.Table.from_batches(parts, schema).select(_wide(every, file.further).names)
 
 
 def _values(file: _File, column: pa.Field, values: Sequence[Any]) -> pa.Array:
     """The ``column`` with these ``values`` of the records that were read last."""
-    kind, found = _KINDS[column.name], list[Any]()
+    kind, found = _kind_of(column), list[Any]()
     try:
         for value in values:
             found.append(None if value is None else kind.read(value))  # the number is of use below
@@ -354,8 +361,36 @@ _KINDS: Final = {
 }
 
 
-def _delimited(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _kind_of(column: pa.Field) -> _Kind:
+    """What ``column`` may hold: one of Kafka's, or a further one of the table."""
+    further = _Kind(f"values of type {column.type}", (lambda _: True,), partial(_further, column.type))
+    return _KINDS.get(column.name, further)
+
+
+def can_be_text(kind: pa.DataType) -> bool:
+    """True if files of text may have a further column of this type; other types need a file of columns."""
+    simple = (pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
+    return _is_any(kind, *_TEXTS, *_NUMBERS, *simple)
+
+
+def _further(kind: pa.DataType, value: Any) -> Any:
+    """The ``value`` of a further column of the table, from a file of text."""
+    if pa.types.is_boolean(kind):
+        return _flag(value)
+    if _is_any(kind, *_TEXTS):
+        return _text(value)
+    if not can_be_text(kind) or not isinstance(value, str):
+        raise TypeError
+    try:
+        return pa.scalar(_whole(value) if pa.types.is_integer(kind) else str(value)).cast(kind).as_py()
+    except pa.ArrowException as error:  # its message quotes the value
+        raise TypeError from error
+
+
+def _delimited(file: _File) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the records of a file of delimited text, each with the line in which it begins."""
+    path, texts = file.path, {"key", "value", "topic"}
+    texts |= {one.name for one in file.further if _is_any(one.type, *_TEXTS)}
     content, delimiter = path.read_bytes().removeprefix(BOM_UTF8), _DELIMITERS[path.suffix]
     part = _FIELD % delimiter
     heading = re.match(rb"(?:%b%b)*+%b" % (part, delimiter, part), content)
@@ -375,10 +410,10 @@ def _delimited(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 "text in UTF-8, with quotes around a field that has a quote or a line break, and each quote in it twice"
             )
         if names:
-            yield line, {name: _typed(name, one) for name, one in zip(names, fields, strict=True)}
+            yield line, {name: one if name in texts else _typed(one) for name, one in zip(names, fields, strict=True)}
         else:
             names = [one or "" for one in fields]
-            _check_names(f"file {path}", names)
+            _check_names(f"file {path}", names, file.further.names)
         position, line = found.end(), line + content.count(b"\n", position, found.end())
 
 
@@ -387,10 +422,10 @@ def _unquoted(part: bytes) -> str | None:
     return text[1:-1].replace('""', '"') if text.startswith('"') else text or None
 
 
-def _typed(name: str, text: str | None) -> str | bool | None:
+def _typed(text: str | None) -> str | bool | None:
     """What ``text`` stands for. A number with leading zeros, such as 007, is text, because it is probably a name."""
-    if text is None or name in ("key", "value", "topic"):
-        return text
+    if text is None:
+        return None
     return Number(text) if _INTEGER.fullmatch(text) else {"true": True, "false": False}.get(text, text)
 
 
@@ -430,10 +465,11 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-def _of_columns(path: Path) -> pa.Table:
+def _of_columns(file: _File) -> pa.Table:
     """The columns of a Parquet or Arrow file."""
+    path = file.path
     table = parquet.read_file(path) if path.suffix == ".parquet" else _read_arrow(path)
-    _check_names(f"file {path}", table.column_names)
+    _check_names(f"file {path}", table.column_names, file.further.names)
     try:
         table.validate(full=True)
     except pa.ArrowException as error:
@@ -443,7 +479,7 @@ def _of_columns(path: Path) -> pa.Table:
         ) from error
     if path.suffix == ".parquet":
         _check_single(path, _PARQUET_MAGIC)
-    return pa.table({field.name: _column(path, table, field) for field in _wide(table.column_names)})
+    return pa.table({field.name: _column(path, table, field) for field in _wide(table.column_names, file.further)})
 
 
 def _read_arrow(path: Path) -> pa.Table:
@@ -474,7 +510,7 @@ def _column(path: Path, found: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     """The column of ``found`` for ``field``, with its type, or as times in milliseconds."""
     if field.name not in found.column_names:
         return pa.chunked_array([pa.nulls(found.num_rows, field.type)])
-    column, kind = found[field.name], _KINDS[field.name]
+    column, kind = found[field.name], _kind_of(field)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if isinstance(column.type, pa.BaseExtensionType) and _is_any(column.type.storage_type, *_TEXTS, *_BYTES):
@@ -491,6 +527,8 @@ def _column(path: Path, found: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     """The ``column`` with the type of ``field``; raises an error unless all values stay the same."""
+    if column.type == field.type:
+        return column
     if field.name in _HEADER and _is_any(column.type, pa.types.is_floating, pa.types.is_nested):
         chunks = (chunk.to_pylist(maps_as_pydicts="strict") for chunk in column.chunks)
         read = _KINDS[field.name].read
@@ -506,6 +544,7 @@ def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         column = pc.assume_timezone(column, "UTC")
     found = column.cast(field.type)
     # The cast of headers only makes bytes of text, and a column without values can't be cast back.
-    if not _is_any(column.type, pa.types.is_nested, pa.types.is_null) and not found.cast(column.type).equals(column):
+    is_sure = field.name == "headers" or pa.types.is_null(column.type)
+    if not is_sure and not found.cast(column.type).equals(column):
         raise ValueError
     return found

@@ -80,10 +80,12 @@ def land(
     """
     table = lake.table(identifier)
     _check(table, identifier)
+    kafkas = {field.name for field in records.TRANSACTIONS_SCHEMA.fields}
+    further = pa.schema([one for one in schema_to_pyarrow(table.schema()) if one.name not in kafkas])
     landing = _Landing(lake, identifier, table)
     try:
         for path in paths:
-            landing.add(path, _parts(_fitting(table, identifier, path, read_records(path, topic, partition))))
+            landing.add(path, _parts(_fitting(table, identifier, path, read_records(path, topic, partition, further))))
         return landing.commit()
     finally:
         landing.clean_up()
@@ -141,12 +143,15 @@ def _parts(found: pa.Table) -> dict[TopicPartition, pa.Table]:
 
 
 def _digest(parts: Mapping[TopicPartition, pa.Table]) -> str:
-    """A digest of the records in ``parts`` and of their order, whatever other columns the table has, or has later."""
+    """A digest of the records in ``parts`` and of their order, without further columns of the table that hold nothing:
+    the table may have got them later."""
     digest = hashlib.sha256()
     for part in parts.values():
         marks = [part[name] for name in ("is_control", "is_transactional") if name in part.column_names]
         is_marked = any(pc.any(mark).as_py() for mark in marks)
         names = [*records.KAFKA_COLUMNS, *(records.TRANSACTION_COLUMNS if is_marked else ())]
+        further = set(part.column_names) - {*records.KAFKA_COLUMNS, *records.TRANSACTION_COLUMNS}
+        names += sorted(name for name in further if part[name].null_count < part.num_rows)
         names = [name for name in names if name in part.column_names]
         plain = pa.table([part[name] for name in names], names)
         digest.update(plain.schema.serialize())

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +29,10 @@ from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import HiddenRecords
 from firnlake.iceberg.files import job_of
+from firnlake.ingest.files import can_be_text
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import read_entries
-from firnlake.table.records import TRANSACTION_COLUMNS
+from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS
 from firnlake.table.segment import TopicPartition
 
 _NOT_EXPORTED = frozenset({"level", "delete_horizon", *TRANSACTION_COLUMNS})
@@ -144,6 +146,12 @@ def export(lake: Lake, identifier: str, path: Path, selection: Selection = EVERY
     if rows is None:
         return 0
     rows = rows.drop_columns([name for name in rows.column_names if name in _NOT_EXPORTED])
+    further = (field for field in rows.schema if field.name not in KAFKA_COLUMNS)
+    if path.suffix == ".jsonl" and (wide := [field.name for field in further if not can_be_text(field.type)]):
+        raise RefusedError(
+            f"file {path} can't hold column {wide[0]} ({rows.schema.field(wide[0]).type}); allowed: export to a "
+            ".parquet file"
+        )
     try:
         if path.suffix == ".parquet":
             parquet.write_file(rows, path)
@@ -236,11 +244,16 @@ def _once(contents: pa.Table, places: Sequence[Mapping[str, Any]]) -> list[int]:
 def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
     for row in rows.to_pylist():
         try:
-            yield json.dumps(_text(row), ensure_ascii=False) + "\n"
+            yield json.dumps(_text(row), ensure_ascii=False, allow_nan=False) + "\n"
         except UnicodeDecodeError as error:
             raise RefusedError(
                 f"file {path} can't hold the record at offset {row['offset']}: the record is not UTF-8 ({error}); "
                 "allowed: export to a .parquet file"
+            ) from error
+        except ValueError as error:
+            raise RefusedError(
+                f"file {path} can't hold the record at offset {row['offset']}: {error}; allowed: export to a .parquet "
+                "file"
             ) from error
 
 
@@ -253,6 +266,8 @@ def _text(value: Any) -> Any:
             return [_text(inner) for inner in value]
         case bytes():
             return value.decode()
+        case Decimal():
+            return str(value)
         case _:
             return value.isoformat() if hasattr(value, "isoformat") else value
 
