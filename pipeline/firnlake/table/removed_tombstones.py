@@ -8,8 +8,10 @@ tombstones leave their branch before Firn publishes or expires anything.
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -147,34 +149,28 @@ def _log_end(segments: Segments, where: TopicPartition) -> int | None:
 
 
 def _began_anew(table: Table, before: Segments, after: Segments, where: TopicPartition) -> bool:
-    """True when the topic partition has none of its former data files any more, and its log ends elsewhere, unless all
-    of its records are former ones, as after a DELETE that rewrites every file and takes the newest record."""
-    former = {one.path for one in before.get(where, ())}
+    """True when the topic partition has none of its former data files any more, and its log ends elsewhere, in a record
+    that was not there before. After a DELETE that rewrites every file, it ends in a former record."""
+    former, end = {one.path for one in before.get(where, ())}, _log_end(after, where)
     is_left = any(one.path in former for one in after.get(where, ()))
-    if not former or is_left or _log_end(before, where) == _log_end(after, where):
+    if not former or is_left or end is None or end == _log_end(before, where):
         return False
     try:
-        return _has_others(table, before, after, where)
+        earlier, now = (_records_at(table, one, where, end) for one in (before, after))
     except RefusedError:  # a file can't be read
         return True
+    return not now or any(record not in earlier for record in now)
 
 
-def _has_others(table: Table, before: Segments, after: Segments, where: TopicPartition) -> bool:
-    """True when the topic partition has a record ``after`` that it had not ``before``, by offset, key and timestamp."""
-    import duckdb
-
-    roles, files = ColumnRoles.of(table, after.identifier), DataFiles.of(table)
-    names = list(dict.fromkeys(filter(None, (*roles.key, roles.offset, roles.timestamp))))
-
-    def records(segments: Segments) -> pa.Table:
-        paths = {one.path for one in segments.get(where, ())}
-        entries = read_entries(at_snapshot(table, segments.snapshot_id), among=paths)
-        sources = [Source.of(entry.data_file) for entry, _ in entries]
-        batches = (batch for source in sources for batch in files.batches(source, names))
-        return pa.Table.from_batches(batches, files.arrow_schema(names)).select(names)
-
-    with duckdb.connect() as connection:
-        connection.register("before", records(before))
-        connection.register("after", records(after))
-        others = connection.execute("SELECT count(*) FROM (TABLE after EXCEPT TABLE before)").fetchone()
-        return others != (0,)
+def _records_at(table: Table, segments: Segments, where: TopicPartition, offset: int) -> list[dict[str, Any]]:
+    """The records of the topic partition at ``offset``, without the columns that Firn writes."""
+    roles, files = ColumnRoles.of(table, segments.identifier), DataFiles.of(table)
+    names = [one.name for one in table.schema().fields if one.name not in (roles.level, roles.delete_horizon)]
+    paths = {one.path for one in segments.get(where, ()) if one.base_offset <= offset <= one.last_offset}
+    is_there = pc.field(roles.offset) == offset
+    return [
+        record
+        for entry, _ in read_entries(at_snapshot(table, segments.snapshot_id), among=paths)
+        for batch in files.batches(Source.of(entry.data_file), names)
+        for record in pa.Table.from_batches([batch]).filter(is_there).to_pylist()
+    ]
