@@ -1,4 +1,4 @@
-"""`State` of a topic partition: head, tail, cleanable segments, dirty ratio, what fits a plan (C11, C12, C16, C17)."""
+"""`State` of a topic partition: head, tail, cleanable segments, what fits a plan (C11, C16, C17)."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -263,17 +263,6 @@ class State:
     def uncleanable_bytes(self) -> int:
         """Head bytes that C10, C11 or the policy hold back; the dirty ratio does not count them."""
         return bytes_of(self.head) - self.cleanable_bytes
-
-    @property
-    def dirty_ratio(self) -> float:
-        """The share of the bytes that full cleans have not cleaned yet (C12); 0 if there are none.
-
-        Kafka divides the bytes of a log's cleanable head by those of its tail and cleanable head together
-        (LogCleanerManager, LogToClean). Firn does the same with the bytes of columns, which do not depend on footers
-        and on the number of files.
-        """
-        total = self.tail_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
 
     @property
     def cleaned_through(self) -> int | None:
