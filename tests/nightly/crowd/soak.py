@@ -20,7 +20,8 @@ import typer
 from firnlake import clock
 from firnlake.door import OpenCatalog
 from firnlake.iceberg.catalog import EMBEDDED_NAME, Lake
-from firnlake.job.stage import stages_of
+from firnlake.iceberg.files import name_of
+from firnlake.job.stage import Stage
 from infra.foreign.files import files_under, on_disk
 from infra.foreign.session import small_session
 from infra.stack.stack import SQL, Stack
@@ -119,7 +120,10 @@ def _of_table(lake: Lake, line: Line) -> list[str]:
         f"{what}: {details}" for what, details in (*wrong(line, seen, {}), *unsettled(line, seen, {}, clock.now_ms()))
     ]
     found += [f"{path} is gone, and a snapshot refers to it" for path in files.gone(pointer)]
-    found += [f"C25: {name} is left" for name in stages_of(lake, TABLE)]
+    left = Stage.every(lake.table(TABLE))
+    found += [
+        f"C25: {stage.identifier} is left: {sorted(name_of(one.location) for one in stage.found)}" for stage in left
+    ]
     # Iceberg's expire_snapshots deletes what it knew before its commit: on a busy machine files come and go until then.
     # Others look for what was not published before they maintain the table.
     lake.set_properties(TABLE, {"firn.maintenance": "manifests,snapshots,orphans"})
@@ -128,8 +132,8 @@ def _of_table(lake: Lake, line: Line) -> list[str]:
         os.utime(path, ns=(moment, moment))
     for _ in range(2):
         OpenCatalog(lake, lambda: clock.now_ms() + LATER).table(TABLE).maintain()
-    left = Files().unreached(lake.table(TABLE).metadata_location)
-    return found + [f"C25: {path} is left" for path in left if "/data/" in path or "/_firn/" in path]
+    unreached = Files().unreached(lake.table(TABLE).metadata_location)
+    return found + [f"C25: {path} is left" for path in unreached if "/data/" in path or "/_firn/" in path]
 
 
 def _tell(crew: Sequence[Compactor], appended: Sequence[Appended], looks: Sequence[Looks]) -> None:
