@@ -92,7 +92,7 @@ def _finding(
     violations: Mapping[Rule, int],
     examples: Mapping[Rule, Sequence[Sample]],
 ) -> Finding:
-    """What was found about the `promise`. Raises KeyError if a figure is missing."""
+    """The finding of one `promise`. Raises KeyError if a figure is missing."""
     checked = figures[promise.checked]
     if promise.differences is None:
         broken = [rule for rule in promise.rules if rule in violations]

@@ -2,7 +2,6 @@
 of manifests changes no answer, and nothing is read twice (C26)."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +266,6 @@ def test_c11_c19_a_record_without_timestamp_never_counts_as_older_than_it_is(
     adopt(lake, name, ColumnRoles(key=("id",), offset="lsn"), {})
     times: list[int] = []
     for lsn in (2, 3):
-        time.sleep(0.05)
         table.refresh().append(pa.table({"id": [1], "lsn": [lsn], "level": pa.nulls(1, pa.int32())}))
         newest = table.current_snapshot()
         assert newest is not None
