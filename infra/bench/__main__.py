@@ -28,16 +28,11 @@ DOCUMENT = CHECKOUT / "docs" / "performance.md"
 HOME = CHECKOUT / ".firn" / "bench"
 CORES = os.cpu_count() or 1
 """For each entry alike."""
-ON_DEMAND = ("memory", "replay")
-"""Families that take more than ten minutes each, or gigabytes."""
-
 
 FAMILIES: Mapping[str, of.Family] = {
     "sense": sense,
     **{name: partial(of.whole_table, name) for name in of.whole_tables(1.0)},
     "equality": of.equality,
-    "replay": of.replay,
-    "memory": of.memory,
 }
 """All families by name, in the order of the report."""
 
@@ -45,7 +40,7 @@ FAMILIES: Mapping[str, of.Family] = {
 def main() -> None:
     """Entry point; see --help."""
     parser = argparse.ArgumentParser(prog="python -m infra.bench", description=__doc__)
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"default: all but {', '.join(ON_DEMAND)}")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="size of all inputs; 1.0: 200,000 keys of 1 KB values")
     parser.add_argument("--base", help="a commit to measure this checkout beside")
     parser.add_argument("--docs", action="store_true", help="write a report of scale 1 into docs/")
@@ -54,10 +49,9 @@ def main() -> None:
     os.environ.setdefault("SPARK_LOCAL_DIRS", str(HOME / "spark"))
     every = {"versions": of.versions} if arguments.base else FAMILIES
     chosen = [name for text in arguments.families for name in text.split(",") if name]
-    chosen = chosen or [name for name in every if name not in ON_DEMAND]
     if unknown := [name for name in chosen if name not in every]:
         parser.error(f"{', '.join(unknown)} is no family; allowed: {', '.join(every)}")
-    report = _measure({name: every[name] for name in every if name in chosen}, arguments)
+    report = _measure({name: every[name] for name in every if name in (chosen or every)}, arguments)
     to_document = arguments.docs and arguments.scale == 1 and not arguments.base
     _write(report, list(every), DOCUMENT.parent if to_document else HOME / "report", to_document=to_document)
 

@@ -153,11 +153,6 @@ def _block(width: int, partition: int, number: int) -> Bytes:
     return rows
 
 
-def in_order(keys: Longs) -> Stream:
-    """A record of each of ``keys``, in that order; all of them head, none a tombstone."""
-    return Stream(0, keys, np.arange(len(keys), dtype=np.int64), 0, np.zeros(len(keys), bool))
-
-
 def slices(start: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
     """``parts`` neighbouring ranges from ``start`` to ``stop``, fewer where there are not as many records."""
     edges = np.unique(np.linspace(start, stop, parts + 1).astype(int))

@@ -11,9 +11,7 @@ BYTES = ("data", "metadata", "peak")
 _TIMES = ("ratio", "seconds")
 _CELLS = {
     "sense": ("seconds", "peak"),
-    "memory": ("seconds", "peak"),
     "equality": (*_TIMES, "data", "metadata"),
-    "replay": ("written per record", "held per key"),
 }
 """By family, the figures that a cell shows; elsewhere _TIMES. The ratio is the first entry's time by this one's."""
 

@@ -2,8 +2,6 @@
 
 ``base``, ``changed``, ``partitions``, ``processes``, ``fixed`` and ``large`` clean whole tables, by lane ``full`` and
 by peers. ``equality`` holds lane ``convert`` against Spark, on a table that somebody upserts into.
-``memory`` watches the memory of a process that cleans a large topic partition. ``replay`` counts what Firn writes and
-keeps while small files land.
 """
 
 import itertools
@@ -15,21 +13,15 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField
 
-from firnlake.ingest import land as landing
 from firnlake.ingest.adopt import adopt
 from firnlake.lanes import Lane
-from firnlake.run import run
-from firnlake.table import records
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.manifest_reader import read
-from infra.bench.data import KEY_BYTES, NOW_MS, Longs, Shape, Stream, batches, in_order, keys_as_text, slices, stream
+from infra.bench.data import NOW_MS, Shape, Stream, batches, keys_as_text, slices, stream
 from infra.bench.inputs import (
-    LANDED_BYTES,
     NAMESPACE,
     Bench,
     Fingerprint,
@@ -37,16 +29,13 @@ from infra.bench.inputs import (
     State,
     drop,
     fingerprint,
-    kept_by_full,
-    land,
     live,
     on_copy,
     prepare,
     run_lane,
-    same,
     visible_to_spark,
 )
-from infra.bench.measure import Case, Figures, Run, in_turns, measured
+from infra.bench.measure import Case, Figures, Run, in_turns
 from infra.bench.peers import peers
 from infra.environment import CHECKOUT
 from infra.foreign.row_deletes import add, equality_file
@@ -181,38 +170,6 @@ def versions(bench: Bench) -> Iterator[Case]:
             yield Case("versions", f"{engine}, {inputs.title}", measured)
 
 
-# --- Memory ---
-
-PLANS: Final = ((50_000_000, 8), (20_000_000, 1000))
-"""Keys at SCALE=1, and bytes of a value: with small values keys are what memory is needed for; with large ones a plan
-can be many times larger than the memory that it gets."""
-
-
-def memory(bench: Bench) -> Iterator[Case]:
-    """Many keys, and many bytes. Nothing was cleaned before; a fifth as many updates as keys come on top."""
-    for number, value_bytes in PLANS:
-        keys = int(number * bench.scale)
-        rng = np.random.default_rng(5)
-        one = in_order(np.concatenate([rng.permutation(keys), rng.integers(0, keys, keys // 5)]))
-        raw = len(one) * (KEY_BYTES + value_bytes)
-        cleaned = partial(_cleaned, bench, Shape(value_bytes, "uniform", None, 1, 0), one, -(-raw // LANDED_BYTES))
-        title = f"{keys:,} keys, {raw / 1e9:.1f} GB of keys and values"
-        yield Case("memory", title, in_turns({"firn run": cleaned}, 1))
-
-
-def _cleaned(bench: Bench, shape: Shape, one: Stream, commits: int) -> Figures:
-    """Land the records, run a full clean, compare."""
-    table = f"{NAMESPACE}.memory"
-    drop(bench.lake, table)
-    records.create(bench.lake, table, {"firn.segment.bytes": str(128 << 20)})
-    land(bench.lake, table, shape, [one], commits, tail=False)
-    wanted = fingerprint(live(bench.lake.table(table)), kept_by_full(one))
-    with measured() as figures:
-        figures |= bench.firn("run", table, "--lane", "full", "--force", "--now", str(NOW_MS))
-    same(fingerprint(live(bench.lake.table(table))), wanted)
-    return figures
-
-
 # --- Lane convert ---
 
 CONVERTED_KEYS: Final = 1_000_000
@@ -277,71 +234,3 @@ def _adopt(bench: Bench, identifier: str, one: Stream) -> None:
     for start, stop in slices(0, one.tail, DATA_FILES):
         rows = batches(Shape(1000, "append", 0.01, 1, one.tail), one, start, stop).select(_UPSERTED.column_names)
         lake.table(identifier).append(rows.cast(_UPSERTED.as_arrow()))
-
-
-# --- Amplification ---
-
-KEYS: Final = 5_000
-RECORDS: Final = 38_400
-VALUE_BYTES: Final = (30, 200, 970)
-RECORDS_PER_FILE: Final = 20
-RECORD_MS: Final = 1_500
-"""Between two records, and so 30 s between two files: a file lands with its last record."""
-FILES_PER_RUN: Final = 32
-"""When a watched table starts its DAG."""
-START_MS: Final = 1_767_225_600_000
-"""Start of the virtual clock, epoch milliseconds: 2026-01-01T00:00:00Z."""
-PROFILES: Final = ("Firn", "Kafka", "WarpStream")
-
-
-def replay(bench: Bench) -> Iterator[Case]:
-    """Small files land, as from a sink that commits every 30 s, and Firn runs on a virtual clock.
-
-    A case for each size of values, of the same size at every scale. What is counted are records, all of one size: those
-    that plans wrote per record that landed, and those in the table per key.
-    """
-    keys = np.random.default_rng([0, 0]).integers(0, KEYS, RECORDS)
-    for size in VALUE_BYTES:
-        replayed = {name: partial(_replayed, bench, keys, size, name.lower()) for name in PROFILES}
-        title = f"{RECORDS:,} records over {KEYS:,} uniform keys, 20 in a file, values of {size} B"
-        yield Case("replay", title, in_turns(replayed, 1))
-
-
-def _replayed(bench: Bench, keys: Longs, size: int, profile: str) -> Figures:
-    """Land records of ``keys`` with values of ``size`` bytes, and run Firn after every 32 files."""
-    table = f"{NAMESPACE}.replay"
-    drop(bench.lake, table)
-    records.create(bench.lake, table, {"firn.profile": profile})
-    shape, one = Shape(size, "uniform", None, 1, 0), in_order(keys)
-    _, firsts = np.unique(keys, return_index=True)
-    written = 0
-    held: list[float] = []
-
-    def look(landed: int) -> None:
-        """Note the table's records per key that has landed."""
-        records_held = sum(segment.records for segment in read(bench.lake.table(table), table).each())
-        held.append(records_held / int(np.count_nonzero(firsts < landed)))
-
-    with measured() as figures:
-        for start, stop in slices(0, RECORDS, RECORDS // RECORDS_PER_FILE // FILES_PER_RUN):
-            files = [bench.scratch / f"{first:06}.parquet" for first in range(start, stop, RECORDS_PER_FILE)]
-            for number, path in enumerate(files):
-                pq.write_table(_rows(shape, one, start + number * RECORDS_PER_FILE), path)
-            landing.land(bench.lake, table, files)
-            now_ms = START_MS + stop * RECORD_MS
-            look(stop)
-            for lane in run(bench.lake, table, now_ms, lambda _: bench.local):
-                if lane.failures:
-                    raise RuntimeError(f"{table}: {lane.failures}")
-                written += sum(one.counts.records_out for one in lane.publications if one.counts)
-            look(stop)
-    return figures | {"written per record": written / RECORDS, "held per key": float(np.mean(held))}
-
-
-def _rows(shape: Shape, one: Stream, first: int) -> pa.Table:
-    """The records of one file, from offset ``first``, with the timestamps of the virtual clock."""
-    offsets = range(first, first + RECORDS_PER_FILE)
-    rows = batches(shape, one, offsets.start, offsets.stop).select(records.KAFKA_COLUMNS)
-    stamps = [(START_MS + offset * RECORD_MS) * 1000 for offset in offsets]
-    index = rows.schema.get_field_index("timestamp")
-    return rows.set_column(index, rows.schema.field(index), pa.array(stamps).cast(rows.schema.field(index).type))
