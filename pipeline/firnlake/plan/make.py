@@ -65,7 +65,7 @@ class LanePlans:
     """Due plans without room in this run's budgets; they wait for the next run."""
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
-    states: list[State]
+    states: Sequence[State]
     """The states of the topic partitions from which the plans were made."""
 
     def left(self) -> Iterator[str]:
@@ -169,7 +169,7 @@ class _Run:
         return self._planned[lane]
 
     def _plan(self, lane: Lane) -> LanePlans:
-        segments, states = self.sensed.segments, self.sensed.states(every=self.force)
+        segments, states = self.sensed.segments, self.sensed.states
         due = due_plans(lane, segments, states, self.force, self.asked)
         if due and lane.traits.level_out is not None:
             due = self._without_repeated(due)
