@@ -236,7 +236,8 @@ class Expiry:
     written: str = ""
     """Location of the document of this expiry."""
     garbage: Sequence[Garbage] = ()
-    missing: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    """The manifests and manifest lists that are gone or damaged, with the reason."""
 
     @classmethod
     def find(cls, lake: Lake, identifier: str, now_ms: int, contents: Contents) -> "Expiry":

@@ -1,8 +1,7 @@
 """The files that a table's metadata reach, by name: no file of such a name is deleted (C29).
 
 One file may have several paths, because a store may have links and aliases. Therefore a reference protects every file
-of its name. Each manifest list or manifest is read at most once, because it never changes; of the names in it, only
-8 bytes each are kept.
+of its name. Each manifest list or manifest is read at most once, because it never changes.
 """
 
 import gzip
@@ -10,13 +9,12 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NoReturn
 
-import numpy as np
-import numpy.typing as npt
 from pyarrow.fs import FileSystem
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
@@ -33,8 +31,6 @@ from firnlake.iceberg.catalog import METADATA_TRIES, Lake
 from firnlake.iceberg.files import Stored, files_in, name_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
 from firnlake.table.history import document_of
-
-Hashes = npt.NDArray[np.int64]
 
 METADATA_FILE: Final = re.compile(r"(?:v?([0-9]+))?.*\.metadata\.json(?:\.gz)?")
 """The name of a metadata file, and its number, by which later ones are higher; some catalogs give it no number."""
@@ -55,17 +51,16 @@ class UnknownReferencesError(UnavailableError):
 class Contents:
     """The manifests that manifest lists name, and the live files that manifests name.
 
-    If a manifest list or a manifest is gone or damaged, methods add its location to ``missing``, or raise
-    FileNotFoundError if ``missing`` is None.
+    Methods add the location of a manifest list or manifest that is gone or damaged to ``missing``, with the reason.
     """
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._manifests: dict[tuple[str, int], tuple[str, int]] = {}
         self._lists: dict[str, tuple[int, list[tuple[str, int]]]] = {}
-        self._names: dict[str, Hashes] = {}
+        self._names: dict[str, AbstractSet[str]] = {}
 
-    def manifests_of(self, snapshots: Iterable[Snapshot], missing: list[str] | None = None) -> Mapping[str, int]:
+    def manifests_of(self, snapshots: Iterable[Snapshot], missing: dict[str, str]) -> Mapping[str, int]:
         """The manifests that ``snapshots`` list: their sizes in bytes, as manifest lists state them, by location."""
         lists = list(dict.fromkeys(one.manifest_list for one in snapshots))
         for location, size, rows in self._read((one for one in lists if one not in self._lists), _LIST, missing):
@@ -78,35 +73,35 @@ class Contents:
         """Size in bytes of the manifest list of ``snapshot``; 0 if the list could not be read."""
         return self._lists[snapshot.manifest_list][0] if snapshot.manifest_list in self._lists else 0
 
-    def names_in(self, manifests: Mapping[str, int], missing: list[str] | None = None) -> Hashes:
-        """Hashes of the names of the live files in ``manifests``: sizes by location."""
+    def names_in(self, manifests: Mapping[str, int], missing: dict[str, str]) -> set[str]:
+        """The names of the live files in ``manifests``: sizes by location."""
         unread = {location: size for location, size in manifests.items() if location not in self._names}
         for location, files in self.files_in(unread, missing):
-            self._names[location] = hashes_of(files)
-        return np.concatenate([np.empty(0, np.int64), *(self._names[one] for one in manifests if one in self._names)])
+            self._names[location] = _names(files)
+        return set().union(*(self._names[one] for one in manifests if one in self._names))
 
     def files_in(
-        self, manifests: Mapping[str, int], missing: list[str] | None
+        self, manifests: Mapping[str, int], missing: dict[str, str]
     ) -> Iterator[tuple[str, Mapping[str, int]]]:
         """Yield the location of each readable one of ``manifests``, and the sizes of its live files by location."""
         for location, size, rows in self._read(manifests, _ENTRY, missing):
             if size < manifests[location]:
-                _unreadable(location, "it is shorter than its manifest list states", missing)
+                missing[location] = "it is shorter than its manifest list states"
             else:
                 yield location, {path: length for status, path, length in rows if status != _DELETED}
 
     def _read(
-        self, locations: Iterable[str], columns: tuple[int, ...], missing: list[str] | None
+        self, locations: Iterable[str], columns: tuple[int, ...], missing: dict[str, str]
     ) -> Iterator[tuple[str, int, list[Sequence[Any]]]]:
         """Yield the location, the size in bytes and the records of each readable file at ``locations``."""
         for location, content in ahead(partial(_fetch_if_any, self._io), locations):
+            if content is None:
+                missing[location] = "it is gone"
+                continue
             try:
-                rows = None if content is None else list(records(content, columns))
-                reason = "it is gone"
+                rows = list(records(content, columns))
             except DAMAGED as error:
-                rows, reason = None, f"it is damaged: {error}"
-            if rows is None or content is None:
-                _unreadable(location, reason, missing)
+                missing[location] = f"it is damaged: {error}"
             else:
                 yield location, len(content), rows
 
@@ -118,16 +113,8 @@ def _fetch_if_any(io: FileIO, location: str) -> bytes | None:
         return None
 
 
-def _unreadable(location: str, reason: str, missing: list[str] | None) -> None:
-    if missing is None:
-        raise FileNotFoundError(f"{location}: {reason}")
-    missing.append(location)
-
-
-def hashes_of(locations: Iterable[str]) -> Hashes:
-    """Hashes of the file names in ``locations``."""
-    listed = list(locations)
-    return np.fromiter((hash(name_of(one)) for one in listed), np.int64, len(listed))
+def _names(locations: Iterable[str]) -> set[str]:
+    return set(map(name_of, locations))
 
 
 @dataclass(frozen=True)
@@ -135,10 +122,10 @@ class Reached:
     """Everything that the metadata of ``table`` reach: its current metadata, and those of ``others``."""
 
     table: Table
-    names: Hashes
-    """Hashes of the names of the files, sorted."""
-    leaving: Hashes
-    """Hashes of the names of all files that snapshots reach which are about to expire, as far as they can be read."""
+    names: AbstractSet[str]
+    """The names of the files."""
+    leaving: AbstractSet[str]
+    """The names of all files that snapshots reach which are about to expire, as far as they can be read."""
     others: Collection[str]
     """Locations of metadata files of this table that its log does not name: those of another catalog, or of a commit
     that may still be applied. Nobody knows which, so what they reach stays as long as they are there."""
@@ -167,39 +154,31 @@ class Reached:
         others = _other_metadata(table, folder, [name_of(one.path) for one in listed])
         expiring = [one for one in table.metadata.snapshots if one.snapshot_id in leaving]
         kept = [one for one in table.metadata.snapshots if one.snapshot_id not in leaving]
-        names = [
-            _names(table.metadata, kept, contents, None),
-            *(_names(metadata, metadata.snapshots, contents, []) for metadata in others.values()),
-            *(hashes_of(_statistics(metadata)) for metadata in others.values()),
-            hashes_of(one.statistics_path for one in statistics_of(table.metadata) if one.snapshot_id not in leaving),
-            hashes_of([*metadata_locations(table), *others, _VERSION_HINT]),
+        statistics = statistics_of(table.metadata)
+        locations = [
+            *(one.statistics_path for one in statistics if one.snapshot_id not in leaving),
+            *chain.from_iterable(map(_statistics, others.values())),
+            *metadata_locations(table),
+            *others,
+            _VERSION_HINT,
         ]
-        gone = [_names(table.metadata, expiring, contents, []), hashes_of(_statistics(table.metadata))]
-        return cls(
-            table,
-            np.unique(np.concatenate(names)),
-            np.unique(np.concatenate(gone)),
-            tuple(others),
-        )
+        unknown: dict[str, str] = {}
+        names = _names(locations) | _names_of(table.metadata, kept, contents, unknown)
+        for location, reason in unknown.items():
+            raise FileNotFoundError(f"{location}: {reason}")
+        for metadata in others.values():
+            names |= _names_of(metadata, metadata.snapshots, contents, {})
+        gone = _names_of(table.metadata, expiring, contents, {}) | _names(_statistics(table.metadata))
+        return cls(table, names, gone, tuple(others))
 
     def unreached(self, files: Sequence[Stored]) -> list[Stored]:
         """Those of ``files`` whose names nothing reaches, not even a snapshot that is about to expire."""
-        hashes = hashes_of(file.path for file in files)
-        held = _is_in(hashes, self.names) | _is_in(hashes, self.leaving)
-        return [file for file, is_held in zip(files, held, strict=True) if not is_held]
+        held = self.names | self.leaving
+        return [file for file in files if name_of(file.path) not in held]
 
     def expired(self, files: Mapping[str, int]) -> dict[str, int]:
         """Those of ``files``, sizes by location, that nothing will reach once the leaving snapshots are gone."""
-        held = _is_in(hashes_of(files), self.names)
-        return {location: size for (location, size), is_held in zip(files.items(), held, strict=True) if not is_held}
-
-
-def _is_in(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
-    """A flag for each of ``hashes``, true if it is in ``known``, which is sorted."""
-    if not len(known):
-        return np.zeros(len(hashes), np.bool_)
-    hits: npt.NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
-    return hits
+        return {location: size for location, size in files.items() if name_of(location) not in self.names}
 
 
 def metadata_locations(table: Table) -> list[str]:
@@ -212,18 +191,18 @@ def statistics_of(metadata: TableMetadata) -> list[StatisticsFile | PartitionSta
     return [*metadata.statistics, *metadata.partition_statistics]
 
 
-def _names(
-    metadata: TableMetadata, snapshots: Sequence[Snapshot], contents: Contents, missing: list[str] | None
-) -> Hashes:
-    """Hashes of the names of the files that ``snapshots`` in ``metadata`` reach, and of its former metadata files."""
+def _names_of(
+    metadata: TableMetadata, snapshots: Sequence[Snapshot], contents: Contents, missing: dict[str, str]
+) -> set[str]:
+    """The names of the files that ``snapshots`` in ``metadata`` reach, and of its former metadata files."""
     manifests = contents.manifests_of(snapshots, missing)
-    locations = [
+    locations = (
         *manifests,
         *(one.manifest_list for one in snapshots),
         *filter(None, map(document_of, snapshots)),
         *(one.metadata_file for one in metadata.metadata_log),
-    ]
-    return np.concatenate([contents.names_in(manifests, missing), hashes_of(locations)])
+    )
+    return contents.names_in(manifests, missing) | _names(locations)
 
 
 def _other_metadata(table: Table, folder: str, listed: Iterable[str]) -> Mapping[str, TableMetadata]:

@@ -477,7 +477,7 @@ def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
 def _outside(table: Table) -> tuple[str, ...]:
     """Locations of the files that a snapshot of ``table`` names outside the folders that a search lists."""
     within, contents = tuple(f"{location}/" for location in locations_of(table)), Contents(table.io)
-    unreadable: list[str] = []  # a search names them
+    unreadable: dict[str, str] = {}  # a search names them
     manifests = contents.manifests_of(table.metadata.snapshots, unreadable)
     named = {path for _, files in contents.files_in(manifests, unreadable) for path in files}
     return tuple(sorted(path for path in named if not path.startswith(within)))
