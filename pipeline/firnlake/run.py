@@ -17,7 +17,7 @@ from firnlake.job.garbage import collect
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, Postponed, check_clock, plan_lanes
+from firnlake.plan.make import LanePlans, check_clock, plan_lanes
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import publish
 
@@ -33,8 +33,8 @@ class LaneRun:
     outcomes: dict[str, PlanOutcome] = field(default_factory=dict)
     """By plan id, what the last step that worked on the plan has made of it."""
     seconds: dict[str, float] = field(default_factory=dict)
-    postponed: Sequence[Postponed] = ()
-    """Due plans that exceed the budgets of this round and wait for the next round or run."""
+    postponed: Sequence[str] = ()
+    """A line for each due plan that exceeds the budget of this round and waits for the next round or run."""
 
     def add(self, outcomes: Iterable[PlanOutcome]) -> None:
         """Add what a step has made of plans. What failed before stays so, unless it was published after all."""

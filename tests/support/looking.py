@@ -240,7 +240,7 @@ class Looking:
         plans = due_plans(Lane(rest), self._table(), states, force)
         taken, postponed = admit(plans, states[0].policy.run_max_bytes)
         yield " ".join(str(plan.topic_partition) for plan in taken) or "nothing due"
-        yield from map(str, postponed)
+        yield from postponed
 
     def do_doubts(self, _: str) -> Iterable[str]:
         """Why the maximum lag can't be met."""
@@ -265,13 +265,6 @@ class Looking:
     def due_at(self) -> int | None:
         """When anything is due in the only topic partition if nothing is written."""
         return next((self.now if has_work(state, Lane) else until(state) for state in self._states()), None)
-
-    def admitted(self, lane: str, jobs: int) -> tuple[list[Decided], list[Decided]]:
-        """The due work of a lane in all topic partitions, and what a run with so many jobs takes of it."""
-        states = self._states()
-        plans = due_plans(Lane(lane), self._table(), states)
-        taken, _ = admit(plans, self.policy.run_max_bytes, jobs)
-        return list(map(self._decided, plans)), list(map(self._decided, taken))
 
     @property
     def policy(self) -> Policy:

@@ -19,6 +19,8 @@ from firnlake_expectations.data_quality import build_pages, page_of
 from firnlake_expectations.wording import fates
 
 PLANS_SHOWN = 50
+MOST_JOBS = 1000
+"""Maximum number of mapped jobs of a lane; Airflow's default allows 1024 (``core.max_map_length``)."""
 
 
 class MappedJob(TypedDict):
@@ -31,10 +33,12 @@ class MappedJob(TypedDict):
 
 
 def mapped_jobs(lake: Lake, plans: Sequence[Plan], plans_per_job: int) -> Iterator[MappedJob]:
-    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open. Jobs of lane `retain`, which reads no
-    records, are larger, and so are those of lane `convert`, because it removes a delete file only if one job has all
-    topic partitions that the file applies to."""
-    most = max(plans_per_job, MOST_PLANS) if plans and plans[0].lane.traits.writes != "segments" else plans_per_job
+    """Jobs of up to ``plans_per_job`` plans each, whose stages are now open; of more if there are so many plans. Jobs
+    of lane `retain`, which reads no records, are larger, and so are those of lane `convert`, because it removes a
+    delete file only if one job has all topic partitions that the file applies to."""
+    most = max(plans_per_job, -(-len(plans) // MOST_JOBS))
+    if plans and plans[0].lane.traits.writes != "segments":
+        most = max(most, MOST_PLANS)
     for chosen in (plans[start : start + most] for start in range(0, len(plans), most)):
         more = [f"… and {len(chosen) - PLANS_SHOWN} more"] if len(chosen) > PLANS_SHOWN else []
         yield MappedJob(

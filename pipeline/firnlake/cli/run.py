@@ -211,7 +211,7 @@ def _as_dict(result: LaneRun) -> dict[str, Any]:
     return {
         "lane": result.lane,
         "plans": [plan.title for plan in result.plans],
-        "postponed": [str(one) for one in result.postponed],
+        "postponed": result.postponed,
         "publications": result.publications,
         "failures": result.failures,
         "seconds": result.seconds,

@@ -66,8 +66,7 @@ class Outlook:
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
         """The plan of each due lane."""
-        plans = {lane: plan_of(lane, work, self.segments, self.state) for lane, work in self.works.items()}
-        return {lane: plan for lane, plan in plans.items() if plan}
+        return {lane: plan_of(lane, work, self.segments, self.state) for lane, work in self.works.items()}
 
     @cached_property
     def top(self) -> Plan | None:

@@ -1,4 +1,4 @@
-"""Makes plans from states, and takes them in the order of work as far as the table's budgets allow.
+"""Makes plans from states, and takes them in the order of work as far as the table's budget allows.
 
 1. Overdue plans come first, and among them the plan that has been overdue longest. A plan is overdue if its topic
    partition is past ``max.compaction.lag.ms``, if it has records below a removed tombstone (readers may see a deleted
@@ -10,8 +10,8 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 from firnlake.clock import ahead
@@ -20,7 +20,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.inputs import rules_of
 from firnlake.job.outcomes import FailedPlan, failed_plans, waiting
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Packing, jobs_of
+from firnlake.job.stage import jobs_of
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.dirty_ratio import dirty_ratio
@@ -36,23 +36,6 @@ PATIENCE_MS: Final = DAY_MS
 """Milliseconds after which a plan that is due is overdue."""
 SHOWN = 20
 """Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
-MOST_JOBS: Final = 1000
-"""Maximum number of jobs per run of a lane; Airflow's default allows 1024 mapped tasks (``core.max_map_length``)."""
-
-
-@dataclass(frozen=True)
-class Postponed:
-    """A due plan for which this run has no room."""
-
-    plan: Plan
-    reason: str
-    too_large: bool
-    """True when the plan does not fit into any run."""
-
-    def __str__(self) -> str:
-        """A message that says which plan waits, for which budget, and what ends the wait."""
-        until = "for a larger budget" if self.too_large else "for the next run"
-        return f"{self.plan.topic_partition} {self.plan.lane} waits {until}: its plan {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +44,8 @@ class LanePlans:
 
     table: str
     plans: list[Plan]
-    postponed: list[Postponed]
-    """Due plans without room in this run's budgets; they wait for the next run."""
+    postponed: list[str]
+    """A line for each due plan that waits because it does not fit this run's budget."""
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
     states: Sequence[State]
@@ -75,7 +58,7 @@ class LanePlans:
 
     def later(self) -> Iterator[str]:
         """Yield a line for the first ``SHOWN`` plans that wait for the next run."""
-        yield from _first(map(str, self.postponed), len(self.postponed), "waiting for the next run")
+        yield from _first(self.postponed, "waiting for the next run")
 
     def warn(self) -> None:
         """Log a warning for each plan that is left out."""
@@ -88,7 +71,7 @@ class LanePlans:
         After ``SHOWN`` lines, a last line has only the number of further segments.
         """
         problems = [problem for state in self.states for problem in state.oversized]
-        yield from _first(problems, len(problems), "segments too large for any plan (firn status names all)")
+        yield from _first(problems, "segments too large for any plan (firn status names all)")
 
 
 def plan_table(
@@ -147,54 +130,42 @@ def plan_lanes(
     reads = any(lane.traits.writes != "nothing" for lane in chosen)
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        planning = _Run(lake, sensed, run or chosen, force, str(scope))
-        yield from ((lane, planning.work(lane)) for lane in chosen)
+        planned = cache(partial(_planned, lake, sensed, force, str(scope)))
+        top = max(run or chosen, key=_level, default=None)
+        for lane in chosen:
+            above = partial(planned, top) if top and 0 < _level(lane) < _level(top) else None
+            yield lane, planned(lane, above) if above else planned(lane)
 
 
-@dataclass
-class _Run:
-    """A run of ``lanes`` over a table that was read once; ``asked`` describes the scope."""
+def _level(lane: Lane) -> int:
+    """The level to which ``lane`` writes segments; 0 if it writes none, or leaves them at their levels."""
+    return lane.traits.level_out or 0
 
-    lake: Lake
-    sensed: Sensed
-    lanes: Collection[Lane]
-    force: bool
-    asked: str
-    _planned: dict[Lane, LanePlans] = field(default_factory=dict)
 
-    def work(self, lane: Lane) -> LanePlans:
-        """The work of ``lane``, which is planned once."""
-        if lane not in self._planned:
-            self._planned[lane] = self._plan(lane)
-        return self._planned[lane]
+def _planned(
+    lake: Lake, sensed: Sensed, force: bool, asked: str, lane: Lane, above: Callable[[], LanePlans] | None = None
+) -> LanePlans:
+    """The work of ``lane``; ``asked`` describes the scope, and ``above`` gives the work of the run's highest lane.
 
-    def _plan(self, lane: Lane) -> LanePlans:
-        segments, states = self.sensed.segments, self.sensed.states
-        due = due_plans(lane, segments, states, self.force, self.asked)
-        if due and lane.traits.level_out is not None:
-            due = self._without_repeated(due)
-        failed: dict[str, FailedPlan] = {}
-        if due and not self.force:
-            failed = {plan.id: marker for plan, marker in waiting(failed_plans(self.lake, segments.identifier), due)}
-        plans = [plan for plan in due if plan.id not in failed]
-        postponed: list[Postponed] = []
-        if lane.traits.level_out is not None and states:
-            # The budgets of a run are set for the table, so every topic's policy has the same budgets.
-            plans, postponed = admit(plans, states[0].policy.run_max_bytes)
-        elif lane.traits.writes == "deletes":
-            plans = _relieving(plans, segments.relieved)
-        return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states)
-
-    def _without_repeated(self, due: Sequence[Plan]) -> list[Plan]:
-        """Those of ``due`` whose segments the highest lane of the run does not take anyway.
-
-        It takes the plans that the run really gets: without those that failed before, or that exceed its budgets.
-        """
-        top = max(self.lanes, key=lambda lane: lane.traits.level_out or 0, default=due[0].lane)
-        if (top.traits.level_out or 0) <= (due[0].lane.traits.level_out or 0):
-            return [*due]
-        taken = {plan.topic_partition: plan for plan in self.work(top).plans}
-        return [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
+    Plans whose segments that lane takes anyway are left out. It takes the plans that the run really gets: without those
+    that failed before, or that exceed its budget.
+    """
+    segments, states = sensed.segments, sensed.states
+    due = due_plans(lane, segments, states, force, asked)
+    if due and above:
+        taken = {plan.topic_partition: plan for plan in above().plans}
+        due = [plan for plan in due if not ((own := taken.get(plan.topic_partition)) and own.takes(plan))]
+    failed: dict[str, FailedPlan] = {}
+    if due and not force:
+        failed = {plan.id: marker for plan, marker in waiting(failed_plans(lake, segments.identifier), due)}
+    plans = [plan for plan in due if plan.id not in failed]
+    postponed: list[str] = []
+    if lane.traits.level_out is not None and states:
+        # The budget of a run is set for the table, so every topic's policy has the same one.
+        plans, postponed = admit(plans, states[0].policy.run_max_bytes)
+    elif lane.traits.writes == "deletes":
+        plans = _relieving(plans, segments.relieved)
+    return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states)
 
 
 def due_plans(
@@ -204,7 +175,7 @@ def due_plans(
     works = [(work, state) for state in states if isinstance(work := lane.look(state, force), Work)]
     in_order = sorted(works, key=lambda one: _rank(*one))
     plans = (plan_of(lane, work, segments, state, asked) for work, state in in_order)
-    return [plan for plan in plans if plan is not None and plan.changes]
+    return [plan for plan in plans if plan.changes]
 
 
 def _rank(work: Work, state: State) -> tuple[bool, int, float, str, int]:
@@ -234,27 +205,26 @@ def _last_work_ms(state: State, inputs: Sequence[Segment]) -> int:
     return max((segment.committed_ms for segment in worked if segment.committed_ms is not None), default=0)
 
 
-def admit(plans: Iterable[Plan], most_bytes: int, most_jobs: int = MOST_JOBS) -> tuple[list[Plan], list[Postponed]]:
-    """Those of ``plans``, which are in the order of work, that one run takes, and the others.
+def admit(plans: Iterable[Plan], most_bytes: int) -> tuple[list[Plan], list[str]]:
+    """Those of ``plans``, which are in the order of work, that one run takes, and a line for each other one.
 
-    All that it takes together have up to ``most_bytes`` in files, and make up to ``most_jobs`` jobs. A plan that does
-    not fit waits for the next run, while smaller plans after it are taken. If it is first in the next run, that run has
-    room for it. A plan larger than the whole budget is never taken (C17).
+    All that it takes together have up to ``most_bytes`` in files. A plan that does not fit waits for the next run,
+    while smaller plans after it are taken. If it is first in the next run, that run has room for it. A plan larger than
+    the whole budget is never taken (C17).
     """
     taken: list[Plan] = []
-    postponed: list[Postponed] = []
-    packing, available = Packing(), most_bytes
+    postponed: list[str] = []
+    available = most_bytes
     for plan in plans:
-        if plan.bytes > available:
-            reason = f"needs {plan.bytes} bytes; available: {available} of {most_bytes} (firn.run.max.bytes)"
-        elif len(packing.jobs) >= most_jobs and not packing.has_room(plan):
-            reason = f"needs one more job; a run of a lane has at most {most_jobs}"
-        else:
-            packing.add(plan)
+        if plan.bytes <= available:
             taken.append(plan)
             available -= plan.bytes
             continue
-        postponed.append(Postponed(plan, reason, too_large=plan.bytes > most_bytes))
+        until = "for a larger budget" if plan.bytes > most_bytes else "for the next run"
+        postponed.append(
+            f"{plan.topic_partition} {plan.lane} waits {until}: its plan needs {plan.bytes} bytes; available: "
+            f"{available} of {most_bytes} (firn.run.max.bytes)"
+        )
     return taken, postponed
 
 
@@ -279,10 +249,9 @@ def plan_partition(lane: Lane, segments: Segments, state: State, force: bool = F
     return plan_of(lane, work, segments, state, asked) if isinstance(work, Work) else None
 
 
-def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str = "") -> Plan | None:
-    """The plan for ``work`` of ``lane`` in ``state``; None for a table without a snapshot."""
-    if segments.snapshot_id is None:
-        return None
+def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str = "") -> Plan:
+    """The plan for ``work`` of ``lane`` in ``state``."""
+    assert segments.snapshot_id is not None  # it holds the segments of the work
     policy, traits = state.policy, lane.traits
     by_position = traits.writes == "deletes"
     suspects = state.requested.suspects if state.requested else frozenset[str]()
@@ -320,7 +289,7 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
     return plan.sealed()
 
 
-def _first(lines: Iterable[str], count: int, rest: str) -> Iterator[str]:
-    yield from islice(lines, SHOWN)
-    if count > SHOWN:
-        yield f"{rest}: {count - SHOWN} more"
+def _first(lines: Sequence[str], rest: str) -> Iterator[str]:
+    yield from lines[:SHOWN]
+    if len(lines) > SHOWN:
+        yield f"{rest}: {len(lines) - SHOWN} more"
