@@ -26,7 +26,7 @@ from firnlake.inspect.explain_key import explain_key
 from firnlake.inspect.status import status_of, write_snapshot
 from firnlake.job.garbage import collect, discard
 from firnlake.job.outcomes import mark, retry
-from firnlake.job.stage import Job, Stage
+from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.maintain.maintain import maintain_table
 from firnlake.plan.make import plan_table
@@ -196,8 +196,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     pq.write_table(kafka([row(0), row(1, key=None), row(2, b"gone", None)]), tmp_path / "records.parquet")
     land(narrow, TABLE, [tmp_path / "records.parquet"])
     append(narrow, [row(3), row(4, b"z")])
-    Stage.open(Job((only_plan(narrow, Lane.MERGE),)), narrow.table(TABLE))
-    discard(narrow, Job((only_plan(narrow, Lane.MERGE),)).stage)
+    discard(narrow, Stage.open([only_plan(narrow, Lane.MERGE)], narrow.table(TABLE)).identifier)
     mark(narrow, only_plan(narrow), "compact", "told so")
     assert len(retry(narrow, TABLE)) == 1
     kept = [row(1, key=None, level=QUARANTINED), row(2, b"gone", None, level=REMOVED), row(3), row(4, b"z")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firnlake.job import stage as packing
 from firnlake.job.plan import Plan, series, staying
-from firnlake.job.stage import Job, jobs_of
+from firnlake.job.stage import jobs_of
 from firnlake.lanes import Lane
 from firnlake.table.history import Counts
 from firnlake.table.segment import LANDED, TAIL, Segment
@@ -31,8 +31,9 @@ def plan(partition: int, size: int = 100, records: int = 10, base: int = 0, **fa
     return example(**given | facts)
 
 
-def partitions(jobs: Sequence[Job]) -> list[list[int]]:
-    return [[one.partition for one in job] for job in jobs]
+def partitions(plans: Sequence[Plan]) -> list[list[int]]:
+    """The partitions of the plans of each job."""
+    return [[one.partition for one in job] for job in jobs_of(plans).values()]
 
 
 plans = st.lists(
@@ -46,6 +47,7 @@ plans = st.lists(
         transactional=st.sampled_from((False, False, True)),
     ),
     max_size=20,
+    unique_by=lambda one: one.id,
 )
 
 
@@ -70,7 +72,7 @@ def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
 ) -> None:
     found = [one.model_copy(update={"lane": lane}) for one in made]
     with limited(most_bytes, records, most):
-        jobs = jobs_of(found)
+        jobs = jobs_of(found).values()
     assert sorted(one.id for job in jobs for one in job) == sorted(one.id for one in found)
     for job in jobs:
         assert len({one.topic_partition for one in job}) == len(job)
@@ -99,7 +101,7 @@ def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
 )  # fmt: skip
 def test_plans_that_share_a_job(found: list[Plan], shared: list[list[int]]) -> None:
     with limited(900):
-        assert partitions(jobs_of(found)) == shared
+        assert partitions(found) == shared
 
 
 def tail_of(*sizes: int, head: int = 0) -> Plan:

@@ -28,7 +28,7 @@ from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
-from firnlake.job.stage import Job, Stage
+from firnlake.job.stage import Stage
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages
@@ -147,7 +147,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
 
     Rows get the plan's level unless they say another.
     """
-    stage = Stage.open(Job((plan,)), lake.table(plan.table))
+    stage = Stage.open([plan], lake.table(plan.table))
     files = write(stage, [{"level": plan.lane.traits.level_out} | one for one in kept])
     beside = {level: tuple(file for own, file in files if own == level) for level in (QUARANTINED, REMOVED)}
     main = tuple(file for level, file in files if level not in beside)

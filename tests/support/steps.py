@@ -19,7 +19,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import discard as discard_stage
 from firnlake.job.outcomes import PlanOutcome, staged
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import Job, Stage, open_stages, stages_of
+from firnlake.job.stage import Stage, open_stages, stages_of, title_of
 from firnlake.lanes import Lane
 from firnlake.plan.make import plan_table
 from firnlake.publish.publish import publish as publish_stages
@@ -79,7 +79,7 @@ def stages(table: TableName, as_json: AsJson = False) -> None:
     if as_json:
         show.as_json([one.identifier for one in loaded])
     else:
-        rows = [(one.identifier, _state(one), Job(one.plans).title) for one in loaded]
+        rows = [(one.identifier, _state(one), title_of(one.plans)) for one in loaded]
         show.table(f"{table}: stages", ("stage", "state", "plan"), rows)
     show.end(unreadable)
 

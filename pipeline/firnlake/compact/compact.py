@@ -21,8 +21,8 @@ from firnlake.job.change import Change
 from firnlake.job.garbage import delete_attempt, discard
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import ByPlan, PlanOutcome, carried_out, forget
-from firnlake.job.plan import Plan
-from firnlake.job.stage import Job, Stage, jobs_of
+from firnlake.job.plan import Plan, stage_parts
+from firnlake.job.stage import Stage, jobs_of, title_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.history import Counts
 from firnlake.table.policy import Policies
@@ -38,28 +38,28 @@ def compact(lake: Lake, plans: Sequence[Plan], engine: Engine) -> list[PlanOutco
     What an earlier attempt has compacted is reused (C25). Errors are collected, not raised. A refused plan is marked as
     failed, and waits (C20).
     """
-    jobs = {job.stage: job for job in jobs_of(plans)}
+    jobs = jobs_of(plans)
 
     def work(stage: str) -> list[PlanOutcome]:
-        done, failed = _changes(lake, jobs[stage], engine)
+        done, failed = _changes(lake, stage, jobs[stage], engine)
         counts = {plan_id: one.counts for plan_id, one in done.items()}
         return [
             PlanOutcome(stage, plan.id, plan.title, failed.get(plan.id), counts.get(plan.id)) for plan in jobs[stage]
         ]
 
-    own = {stage: job.plans for stage, job in jobs.items()}
-    by_id = {one.plan_id: one for one in carried_out(lake, "compact", own, work, _LOST, _LOST)}
+    by_id = {one.plan_id: one for one in carried_out(lake, "compact", jobs, work, _LOST, _LOST)}
     return [by_id[plan.id] for plan in plans]
 
 
-def _changes(lake: Lake, job: Job, engine: Engine) -> ByPlan[Change]:
-    """The changes of the job's plans, which are now in its stage, and the errors of the others."""
+def _changes(lake: Lake, name: str, job: Sequence[Plan], engine: Engine) -> ByPlan[Change]:
+    """The changes of the job's plans, which are now in the stage ``name``, and the errors of the others."""
     for plan in job:
         plan.check_clock()
-    table = lake.table(job.table)
+    target, job_id = stage_parts(name)
+    table = lake.table(target)
     # A user who runs a failed plan again wants another try.
     forget(table, job)
-    former = Stage.listed(table, job.id)
+    former = Stage.listed(table, job_id)
     # A later change of the table may be in conflict with what an earlier attempt has compacted; publishing checks that.
     done = {plan_id: one for plan_id, one in former.changes.items() if one.fits(table)}
     left = [plan for plan in job if plan.id not in done]
@@ -117,7 +117,7 @@ def _results(
         return {plan.id: Change.joined(plan, ()) for plan in plans}, {}
     if traits.writes == "deletes":
         check_positions(stage.loaded)
-    title = f"{stage.target}, {Job(plans).title}, {count(sum(plan.records for plan in plans), 'record')}"
+    title = f"{stage.target}, {title_of(plans)}, {count(sum(plan.records for plan in plans), 'record')}"
     inputs = _inputs(stage, plans, checked, engine)
     attempt = Attempt(stage.loaded, inputs, _target(stage, folder), engine, title)
     if traits.writes == "deletes":

@@ -168,11 +168,9 @@ def end(
     """
     table = lake.table(identifier)
     for one in jobs:
-        one.stage.delete_documents()
-    # A commit may be on its way that names files of a judged job, or metadata that it wrote three days ago.
-    if look and (
-        any(one.files and one.stage.is_judged for one in jobs) or any(one.kind is Kind.FIRN for one in others)
-    ):
+        one.stage.delete_plans()
+    # A commit may be on its way that names files of a job, or metadata that it wrote three days ago.
+    if look and (any(one.files for one in jobs) or any(one.kind is Kind.FIRN for one in others)):
         newer_snapshot(lake, identifier)
     look = look and bool(others or any(one.files for one in jobs))
     garbage = [*(one.garbage() for one in jobs), *others]
@@ -302,7 +300,7 @@ class OwnGarbage:
                 is_old = now_ms is not None and file.is_older(now_ms - age_ms)
                 if match := _JOB.match(within):
                     job_id = match[1] or match[2]
-                    own = jobs.setdefault(job_id, Ending(Stage(table, job_id, ()), ""))
+                    own = jobs.setdefault(job_id, Ending(Stage(table, job_id, {}), ""))
                     (own.beside if within.startswith(JOBS_FOLDER) else own.files).append((access, file))
                     if not is_old:
                         young.add(job_id)

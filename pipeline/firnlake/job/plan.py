@@ -32,11 +32,6 @@ Long = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-def stage_name(table: str, job_id: str) -> str:
-    """The stage name of the job ``job_id`` on ``table``."""
-    return f"{table}/{job_id}"
-
-
 def stage_parts(name: str) -> tuple[str, str]:
     """Split a stage name into table and job id; raises RefusedError when ``name`` is not a stage name."""
     table, _, job_id = name.rpartition("/")

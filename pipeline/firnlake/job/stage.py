@@ -10,12 +10,13 @@ attempt. Publishing removes the stage. Whoever deletes it deletes the plans firs
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
@@ -36,7 +37,7 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.change import Change
-from firnlake.job.plan import Plan, stage_name, stage_parts
+from firnlake.job.plan import Plan, stage_parts
 from firnlake.table.segment import TopicPartition
 from firnlake_expectations.case import Verdict
 
@@ -48,84 +49,47 @@ MOST_PLANS: Final = 256
 """Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """Plans of the same table and lane for distinct topic partitions, in the order of work.
-
-    The plans may come from different snapshots, because publishing checks each plan's inputs against the table.
-    """
-
-    plans: Sequence[Plan]
-
-    @property
-    def id(self) -> str:
-        """The id of the only plan; for several plans, the first 16 hex digits of the SHA-256 over the sorted ids."""
-        if len(self.plans) == 1:
-            return self.plans[0].id
-        return hashlib.sha256("".join(sorted(plan.id for plan in self.plans)).encode()).hexdigest()[:16]
-
-    @property
-    def table(self) -> str:
-        """The table of all its plans."""
-        return self.plans[0].table
-
-    @property
-    def stage(self) -> str:
-        """Name of the stage of this job."""
-        return stage_name(self.table, self.id)
-
-    @property
-    def title(self) -> str:
-        """A one-line title: topic partition, lane and number of segments, plus the reason if there is one plan."""
-        first, *others = self.plans
-        if not others:
-            return first.title
-        segments = sum(len(plan.inputs) for plan in self.plans)
-        return f"{printable(str(first.topic_partition))} and {len(others)} more, {first.lane}: {segments} segments"
-
-    def __iter__(self) -> Iterator[Plan]:
-        return iter(self.plans)
-
-    def __len__(self) -> int:
-        return len(self.plans)
-
-
-class Packing:
-    """Packs plans of one table and lane into jobs one by one, in the order of work; a job takes the position of its
-    first plan.
+def jobs_of(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
+    """Pack ``plans``, which are of one table and lane and in the order of work, into jobs; returns them by the names of
+    their stages, in the order of their first plans.
 
     Plans fill one job after another. A plan that can't share a job is the only plan of its job, and does not close the
-    job that is being filled. The same plans in the same order give the same jobs.
+    job that is being filled. The plans of a job are for distinct topic partitions, and may come from different
+    snapshots, because publishing checks each plan's inputs against the table. The same plans in the same order give the
+    same jobs.
     """
-
-    def __init__(self) -> None:
-        self.jobs: list[list[Plan]] = []
-        self._filling: list[Plan] | None = None
-        self._taken = set[TopicPartition]()
-        self._bytes = self._records = 0
-
-    def has_room(self, plan: Plan) -> bool:
-        """True when ``plan`` would be added to an existing job."""
-        return (
-            self._filling is not None
-            and len(self._filling) < MOST_PLANS
-            and plan.topic_partition not in self._taken
-            and _is_small(plan, self._bytes + plan.bytes, self._records + plan.records)
-        )
-
-    def add(self, plan: Plan) -> None:
-        """Add ``plan`` to the job that is being filled, or to a new job."""
-        if not self.has_room(plan):
-            self.jobs.append([])
+    jobs: list[list[Plan]] = []
+    filling: list[Plan] = []
+    taken, size, records = set[TopicPartition](), 0, 0
+    for plan in plans:
+        is_open = 0 < len(filling) < MOST_PLANS and plan.topic_partition not in taken
+        if is_open and _is_small(plan, size + plan.bytes, records + plan.records):
+            filling.append(plan)
+        else:
+            jobs.append([plan])
             if not _is_small(plan, plan.bytes, plan.records):
-                self.jobs[-1].append(plan)
-                return
-            self._filling, self._taken, self._bytes, self._records = self.jobs[-1], set(), 0, 0
-        assert self._filling is not None  # a job was opened or has room
-        self._filling.append(plan)
-        self._taken.add(plan.topic_partition)
-        self._bytes += plan.bytes
-        self._records += plan.records
+                continue
+            filling, taken, size, records = jobs[-1], set(), 0, 0
+        taken.add(plan.topic_partition)
+        size += plan.bytes
+        records += plan.records
+    return {f"{job[0].table}/{_job_id(job)}": job for job in jobs}
+
+
+def _job_id(plans: Sequence[Plan]) -> str:
+    """The id of the only plan; for several plans, the first 16 hex digits of the SHA-256 over the sorted ids."""
+    if len(plans) == 1:
+        return plans[0].id
+    return hashlib.sha256("".join(sorted(plan.id for plan in plans)).encode()).hexdigest()[:16]
+
+
+def title_of(plans: Sequence[Plan]) -> str:
+    """A one-line title of a job: topic partition, lane and number of segments, plus the reason if there is one plan."""
+    first, *others = plans
+    if not others:
+        return first.title
+    segments = sum(len(plan.inputs) for plan in plans)
+    return f"{printable(str(first.topic_partition))} and {len(others)} more, {first.lane}: {segments} segments"
 
 
 def _is_small(plan: Plan, size: int, records: int) -> bool:
@@ -137,22 +101,11 @@ def _is_small(plan: Plan, size: int, records: int) -> bool:
     return plan.lane.traits.writes != "segments" or (size <= MOST_BYTES and records <= MOST_RECORDS)
 
 
-def jobs_of(plans: Iterable[Plan]) -> list[Job]:
-    """Pack ``plans``, which are of one table and lane and in the order of work, into jobs (see ``Packing``)."""
-    packing = Packing()
-    for plan in plans:
-        packing.add(plan)
-    return [Job(tuple(own)) for own in packing.jobs]
-
-
 PLANS: Final = "plans"
 CHANGE: Final = "change"
 VERDICTS: Final = "verdicts"
-KINDS: Final = (PLANS, CHANGE, VERDICTS)
-"""Kinds of documents in the order of deletion: plans first, as no stage is published without plans."""
 _NAMES: Final = {PLANS: "plans", CHANGE: "results", VERDICTS: "verdicts"}
-_NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json(\.[0-9a-f]{{8}})?")
-"""On a local file system, the name has a further suffix while the document is being written."""
+_NAME: Final = re.compile(rf"({JOB_ID})/([a-z]+)(?:-([0-9a-f]{{16}}))?\.json")
 
 T = TypeVar("T")
 Verdicts = Mapping[str, Verdict]
@@ -163,14 +116,8 @@ Files = Mapping[str, tuple[int, int | None]]
 """Length in bytes and time of writing (epoch milliseconds) of files, by name, which contains a UUID."""
 
 
-class JobDocument(NamedTuple):
-    """A document's kind, the id of its attempt (empty if it has none), its file, and whether it is finished."""
-
-    kind: str
-    attempt: str
-    location: str
-    stored: Stored
-    is_whole: bool
+Documents = Mapping[tuple[str, str], Stored]
+"""The documents of a job, by kind and the id of the attempt, which is empty for the plans."""
 
 
 class _Judged(FrozenModel):
@@ -196,13 +143,13 @@ class Stage:
     loaded: Table = field(repr=False)
     """The table, as it was loaded."""
     job_id: str
-    found: Sequence[JobDocument] = field(repr=False)
+    found: Documents = field(repr=False)
 
     @classmethod
     def listed(cls, table: Table, job_id: str) -> "Stage":
         """List the documents of the job ``job_id`` on ``table``, which may have none."""
         location = f"{documents_folder(table)}/{job_id}"
-        return cls(table, job_id, _documents(table, location, f"{job_id}/").get(job_id, ()))
+        return cls(table, job_id, _documents(table, location, f"{job_id}/").get(job_id, {}))
 
     @classmethod
     def every(cls, table: Table) -> list["Stage"]:
@@ -225,13 +172,14 @@ class Stage:
         raise GoneError(f"there is no stage {identifier}; allowed: an open stage")
 
     @classmethod
-    def open(cls, job: Job, table: Table) -> "Stage":
-        """The stage of ``job`` on ``table``: a new one, or the one that an earlier attempt has left (C25)."""
-        stage = cls.listed(table, job.id)
+    def open(cls, plans: Sequence[Plan], table: Table) -> "Stage":
+        """The stage of a job's ``plans`` on ``table``: a new one, or the one that an earlier attempt has left (C25)."""
+        job_id = _job_id(plans)
+        stage = cls.listed(table, job_id)
         if stage.plans:
             return stage
-        stage.write(PLANS, _PLANS.dump_json(tuple(job.plans)))
-        return cls.listed(table, job.id)
+        stage.write(PLANS, _PLANS.dump_json(tuple(plans)))
+        return cls.listed(table, job_id)
 
     @property
     def target(self) -> str:
@@ -241,7 +189,7 @@ class Stage:
     @property
     def identifier(self) -> str:
         """Name of the stage."""
-        return stage_name(self.target, self.job_id)
+        return f"{self.target}/{self.job_id}"
 
     @property
     def location(self) -> str:
@@ -251,7 +199,7 @@ class Stage:
     @property
     def written_ms(self) -> int | None:
         """Time of the oldest document, epoch milliseconds by the store's clock; None if the store reports no time."""
-        return min((one.stored.written_ms for one in self.found if one.stored.written_ms is not None), default=None)
+        return min((one.written_ms for one in self.found.values() if one.written_ms is not None), default=None)
 
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
@@ -309,11 +257,6 @@ class Stage:
         """The files that were judged, as they were then."""
         return self._chosen[2].files
 
-    @property
-    def is_judged(self) -> bool:
-        """True if there is a document of verdicts, finished or not."""
-        return any(one.kind == VERDICTS for one in self.found)
-
     def passed(self, plan_id: str) -> bool:
         """True when the plan's change has a passing verdict."""
         return plan_id in self.verdicts and self.verdicts[plan_id].passed
@@ -329,7 +272,7 @@ class Stage:
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage."""
-        found = {(one.kind, one.attempt) for one in Stage.listed(self.loaded, self.job_id).found}
+        found = Stage.listed(self.loaded, self.job_id).found
         # A job that was deleted and is made again has the same plans, but not the same attempts.
         is_whole = not self.attempt_id or (CHANGE, self.attempt_id) in found
         if (PLANS, "") not in found or not is_whole:
@@ -347,33 +290,31 @@ class Stage:
 
     def write(self, kind: str, content: bytes, attempt: str = "") -> None:
         """Write a document of ``kind``, of an ``attempt`` (16 hex digits) or of the whole job."""
-        name = f"{kind}-{attempt}" if attempt else kind
-        write_whole(self.loaded, f"{self.location}/{name}.json", content)
+        write_whole(self.loaded, self._document(kind, attempt), content)
 
-    def delete_documents(self) -> None:
-        """Delete the listed documents, in the order of their kinds."""
-        for kind in KINDS:
-            for one in self.found:
-                if one.kind == kind:
-                    with suppress(FileNotFoundError):
-                        self.loaded.io.delete(one.location)
+    def delete_plans(self) -> None:
+        """Delete the document of plans; without it, nothing is published any more."""
+        with suppress(FileNotFoundError):
+            self.loaded.io.delete(self._document(PLANS))
 
-    def texts(self, kind: str) -> Mapping[str, bytes]:
-        """The contents of the finished documents of ``kind``, by id of the attempt, sorted."""
-        texts = {}
-        for one in sorted(self.found, key=lambda one: one.attempt):
-            if one.kind == kind and one.is_whole:
-                with suppress(FileNotFoundError), self.loaded.io.new_input(one.location).open() as stream:
-                    texts[one.attempt] = stream.read()
-        return texts
+    def _document(self, kind: str, attempt: str = "") -> str:
+        return f"{self.location}/{kind}{attempt and f'-{attempt}'}.json"
 
     def _read(self, kind: str, adapter: TypeAdapter[T]) -> dict[str, T]:
-        try:
-            return {name: adapter.validate_json(text) for name, text in self.texts(kind).items()}
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            where = ".".join(map(str, wrong["loc"])) or "the document"
-            raise self._unreadable(kind, f"{where}: {wrong['msg']}") from error
+        """The documents of ``kind``, by id of the attempt, sorted."""
+        read = {}
+        for attempt in sorted(attempt for one, attempt in self.found if one == kind):
+            try:
+                with (
+                    suppress(FileNotFoundError),
+                    self.loaded.io.new_input(self._document(kind, attempt)).open() as stream,
+                ):
+                    read[attempt] = adapter.validate_json(stream.read())
+            except ValidationError as error:
+                wrong = error.errors()[0]
+                where = ".".join(map(str, wrong["loc"])) or "the document"
+                raise self._unreadable(kind, f"{where}: {wrong['msg']}") from error
+        return read
 
     def _unreadable(self, kind: str, reason: str) -> RefusedError:
         return RefusedError(
@@ -385,7 +326,7 @@ class Stage:
 def open_stages(lake: Lake, plans: Iterable[Plan]) -> list[str]:
     """Open the stage of each job of ``plans``, so that later steps find the plans there; returns the stages' names."""
     with lake.answering():
-        return [Stage.open(job, lake.table(job.table)).identifier for job in jobs_of(plans)]
+        return [Stage.open(job, lake.table(job[0].table)).identifier for job in jobs_of(plans).values()]
 
 
 def stages_of(lake: Lake, identifier: str) -> list[str]:
@@ -409,13 +350,11 @@ def documents_folder(table: Table) -> str:
     return f"{metadata_folder(table)}/{JOBS_FOLDER}"
 
 
-def _documents(table: Table, location: str, prefix: str = "") -> Mapping[str, list[JobDocument]]:
+def _documents(table: Table, location: str, prefix: str = "") -> Mapping[str, Documents]:
     """The documents by job id in the folder ``location``; ``prefix`` is its path below that of all jobs."""
     files, folder = store(table, location)
-    by_job: dict[str, list[JobDocument]] = {}
+    by_job: dict[str, dict[tuple[str, str], Stored]] = defaultdict(dict)
     for file in files_in(files, folder):
-        name = file.path.removeprefix(folder).lstrip("/")
-        if match := _NAME.fullmatch(f"{prefix}{name}"):
-            document = JobDocument(match[2], match[3] or "", f"{location}/{name}", file, match[4] is None)
-            by_job.setdefault(match[1], []).append(document)
+        if match := _NAME.fullmatch(prefix + file.path.removeprefix(folder).lstrip("/")):
+            by_job[match[1]][match[2], match[3] or ""] = file
     return by_job

@@ -237,7 +237,7 @@ def _relieving(plans: list[Plan], relieved: Callable[[Collection[str]], Collecti
     if relieved is None:
         return []
     chosen: list[Plan] = []
-    for job in jobs_of(plans):
+    for job in jobs_of(plans).values():
         freed = relieved([one.path for plan in job for one in plan.inputs])
         chosen += [plan for plan in job if any(one.path in freed for one in plan.inputs)]
     return chosen

@@ -28,7 +28,7 @@ from firnlake.job.change import Change
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.outcomes import PlanOutcome, Stages, carried_out, refusal
 from firnlake.job.reports import new_reports
-from firnlake.job.stage import Job, Stage
+from firnlake.job.stage import Stage, title_of
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.policy import Policies
 from firnlake.validate.basis import Bases, Committed
@@ -111,7 +111,7 @@ def _of_changes(
     left = [one for plan_id, one in stage.changes.items() if plan_id not in given]
     conflicts = CheckedInputs.find(target, [one.plan for one in left], bases.manifests(target)).conflicts
     fit = [one for one in left if one.plan.id not in conflicts]
-    fresh, errors = _judged(target, records, fit, engine, stage.job_id, Job(stage.plans).title, bases)
+    fresh, errors = _judged(target, records, fit, engine, stage.job_id, title_of(stage.plans), bases)
     if fresh:
         given |= fresh
         stage.record_verdicts(given, files)

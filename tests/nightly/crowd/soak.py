@@ -123,7 +123,8 @@ def _of_table(lake: Lake, line: Line) -> list[str]:
     # What was written while another process deleted the job has no plans, and goes by its age, below.
     left = [one for one in Stage.every(lake.table(TABLE)) if one.readable_plans]
     found += [
-        f"C25: {stage.identifier} is left: {sorted(name_of(one.location) for one in stage.found)}" for stage in left
+        f"C25: {stage.identifier} is left: {sorted(name_of(one.path) for one in stage.found.values())}"
+        for stage in left
     ]
     # Iceberg's expire_snapshots deletes what it knew before its commit: on a busy machine files come and go until then.
     # Others look for what was not published before they maintain the table.
