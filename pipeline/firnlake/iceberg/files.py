@@ -104,15 +104,6 @@ class Stored:
     def of(cls, info: FileInfo) -> "Stored":
         return cls(info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
 
-    @classmethod
-    def at(cls, path: Path) -> "Stored | None":
-        """The local file at ``path``; None when there is none."""
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            return None
-        return cls(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
-
     def is_older(self, than_ms: int) -> bool:
         """True when the file was certainly written before ``than_ms`` (epoch milliseconds)."""
         return self.written_ms is not None and self.written_ms < than_ms

@@ -21,14 +21,14 @@ import os
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, LocalFileSystem
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -69,8 +69,6 @@ writer may still publish a younger one."""
 OF_AGE: Final = "older than 3 days"
 _AGES: Final = {Kind.FIRN: (AGE_MS, f"unreferenced; {OF_AGE}"), Kind.REPORT: (90 * DAY_MS, "older than 90 days")}
 """For files of no job: the age, in milliseconds, from which on they are deleted, and the reason in words."""
-_PART: Final = 10_000
-"""Largest number of files of a folder that are examined together."""
 
 
 _JOB: Final = re.compile(rf"(?:{JOBS_FOLDER}/)?({JOB_ID})/|{PLANS_FOLDER}/\.?({JOB_ID})-")
@@ -95,17 +93,23 @@ class Ending:
     def of(cls, stage: Stage, reason: str) -> "Ending":
         """The end of the job of ``stage``, with the files that it has now."""
         table, job_id = stage.loaded, stage.job_id
-        lists = [one for one in _listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
-        return cls(stage, reason, [*_listed(table, job_folder(table, job_id)), *lists], _listed(table, stage.location))
+        lists = [one for one in listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
+        return cls(stage, reason, [*listed(table, job_folder(table, job_id)), *lists], listed(table, stage.location))
 
     def garbage(self) -> Garbage:
         """All its files."""
         return Garbage(Kind.STAGE, self.stage.identifier, self.reason, [*self.files, *self.beside], self.now_ms)
 
 
-def _listed(table: Table, location: str) -> list[Deletable]:
-    access, folder = store(table, location)
-    return [(access, file) for part in walk(access, folder) for file in part]
+def listed(table: Table, location: str) -> list[Deletable]:
+    """The files in and below ``location``; symbolic links of a local file system are not followed."""
+    files, folder = store(table, location)
+    if isinstance(files, LocalFileSystem):
+        walked = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+        asked: FileSelector | list[str] = [str(path) for path in walked if not path.is_symlink()]
+    else:
+        asked = FileSelector(folder, allow_not_found=True, recursive=True)
+    return [(files, Stored.of(info)) for info in files.get_file_info(asked) if info.is_file]
 
 
 def discard(lake: Lake, identifier: str, published: Collection[str] | None = None) -> list[Finding]:
@@ -216,7 +220,7 @@ def newer_snapshot(lake: Lake, identifier: str) -> None:
 def delete_attempt(table: Table, location: str) -> None:
     """Delete the files below ``location`` that a try without result wrote; what can't be deleted goes after 3 days."""
     with suppress(OSError):
-        for one in _listed(table, location):
+        for one in listed(table, location):
             delete_file(*one)
         prune(table, location)
 
@@ -228,24 +232,6 @@ def prune(table: Table, location: str) -> None:
         for path, _, _ in os.walk(folder, topdown=False):
             with suppress(OSError):
                 Path(path).rmdir()
-
-
-def walk(files: FileSystem, folder: str, levels: int = 2) -> Iterator[list[Stored]]:
-    """Yield the files in and below ``folder`` in parts; symbolic links of a local file system are not followed.
-
-    On an object store, a request for every folder would take long, and a single one for all would be large. So each
-    folder that is ``levels`` below ``folder`` is listed in one request, with everything below it.
-    """
-    if isinstance(files, LocalFileSystem):
-        for parent, _, names in os.walk(folder):
-            paths = (Path(parent, name) for name in names)
-            yield [file for path in paths if not path.is_symlink() and (file := Stored.at(path))]
-        return
-    infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=levels <= 0))
-    for first in range(0, len(infos), _PART):
-        yield [Stored.of(info) for info in infos[first : first + _PART] if info.is_file]
-    for path in [info.path for info in infos if info.type == FileType.Directory] if levels > 0 else ():
-        yield from walk(files, path, levels - 1)
 
 
 def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
@@ -290,10 +276,9 @@ class OwnGarbage:
         now_ms: int | None = None
         for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
             access, folder = store(table, root)
-            listed = [file for part in walk(access, folder) for file in part]
             now_ms = store_ms(table, root, remove=remove)
             old: dict[Kind, list[Deletable]] = defaultdict(list)
-            for file in reached.unreached(listed):
+            for file in reached.unreached([file for _, file in listed(table, root)]):
                 within = file.path[len(folder) :].lstrip("/")
                 kind = Kind.REPORT if within.startswith(f"{REPORTS_FOLDER}/") else Kind.FIRN
                 age_ms, _ = _AGES[kind]

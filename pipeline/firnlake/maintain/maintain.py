@@ -48,7 +48,7 @@ from firnlake.iceberg.files import (
     store,
 )
 from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
-from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, store_ms, walk
+from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, listed, store_ms
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
 from firnlake.maintain.expire import Expiry
@@ -302,10 +302,10 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
     access, folder = store(table, location)
     fields = {field.name for spec in table.specs().values() for field in spec.fields}
     partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
-    unknown: list[Stored] = []
-    for part in walk(access, folder):
-        shown = [file for file in part if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
-        unknown += reached.unreached(shown)
+    found = [file for _, file in listed(table, location)]
+    unknown = reached.unreached(
+        [file for file in found if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
+    )
     now_ms = store_ms(table, location, remove=remove)
     limit_ms = 0 if now_ms is None else now_ms - AGE_MS
     old = [file for file in unknown if file.is_older(limit_ms)]
