@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader, StructReader
 from pyiceberg.avro.resolver import construct_reader
-from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
@@ -98,14 +97,8 @@ HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 _SCHEMA: Final = "avro.schema"
 
 
-class _Step(NamedTuple):
-    """Reads or skips one column."""
-
-    function: Callable[[BinaryDecoder], Any]
-    column: int | None
-    """Place of the column among the wanted columns; None for a skipped column."""
-
-
+_Step: TypeAlias = tuple[Callable[[BinaryDecoder], Any], int | None]
+"""Reads or skips one column, with its index among the wanted columns; None for a skipped column."""
 DAMAGED: Final = (EOFError, LookupError, MemoryError, OverflowError, SystemError, TypeError, ValueError, zlib.error)
 """Errors that reading the records of a damaged Avro file may raise. PyIceberg's decoder trusts the lengths in a file:
 a negative length raises SystemError in Python itself, and a huge length raises MemoryError."""
@@ -188,31 +181,25 @@ def records(content: bytes, columns: tuple[int, ...]) -> Iterator[Sequence[Any]]
     one of ``DAMAGED`` for a damaged file.
     """
     header, start = header_of(content)
-    head, tail = _steps(header.meta[_SCHEMA], columns)
+    steps = _steps(header.meta[_SCHEMA], columns)
     for block, count in blocks(content, start, header.sync, header.compression_codec()):
         own = new_decoder(block)
-        for number in range(count):
+        for _ in range(count):
             values: list[Any] = [None] * len(columns)
-            for function, column in head:
+            for function, column in steps:
                 if column is None:
                     function(own)
                 else:
                     values[column] = function(own)
             yield values
-            if number + 1 < count:
-                for function, _ in tail:
-                    function(own)
 
 
 @lru_cache(maxsize=64)
-def _steps(schema: str, columns: tuple[int, ...]) -> tuple[tuple[_Step, ...], tuple[_Step, ...]]:
-    """The steps up to the last wanted column, and the steps after it. Cached, because the files of a table share their
-    schemas, and parsing a schema takes a millisecond."""
+def _steps(schema: str, columns: tuple[int, ...]) -> tuple[_Step, ...]:
+    """The steps that read a record. Cached, because the files of a table share their schemas, and parsing a schema
+    takes a millisecond."""
     parsed = AvroSchemaConversion().avro_to_iceberg(json.loads(schema))
-    reader = construct_reader(parsed)
-    steps = list(_flat(parsed.as_struct(), reader, columns))
-    last = max((place for place, step in enumerate(steps) if step.column is not None), default=-1)
-    return tuple(steps[: last + 1]), tuple(steps[last + 1 :])
+    return tuple(_flat(parsed.as_struct(), construct_reader(parsed), columns))
 
 
 def _flat(struct: StructType, reader: Reader, columns: tuple[int, ...]) -> Iterator[_Step]:
@@ -220,11 +207,11 @@ def _flat(struct: StructType, reader: Reader, columns: tuple[int, ...]) -> Itera
         raise TypeError(f"an Avro file has no records, but {type(reader).__name__}")
     for field, (_, own) in zip(struct.fields, reader.field_readers, strict=True):
         if field.field_id in columns:
-            yield _Step(own.read, columns.index(field.field_id))
+            yield own.read, columns.index(field.field_id)
         elif isinstance(own, StructReader) and isinstance(field.field_type, StructType):
             yield from _flat(field.field_type, own, columns)
         else:
-            yield _Step(own.skip, None)
+            yield own.skip, None
 
 
 AVRO_CODEC: Final = "deflate"
@@ -251,7 +238,7 @@ def manifest_writer(
     schema, output = _schema_of(target, spec), target.io.new_output(location)
     if content == ManifestContent.DELETES:
         check_positions(target)
-        return _DeleteManifestWriter(spec, schema, output, snapshot_id)
+        return _DeleteManifestWriter(spec, schema, output, snapshot_id, AVRO_CODEC)
     return write_manifest(
         format_version=target.metadata.format_version,
         spec=spec,
@@ -266,31 +253,21 @@ class _DeleteManifestWriter(ManifestWriterV2):
     """Writes a manifest of delete files, with equality ids of type int as in the Iceberg spec, because Java's reader
     refuses PyIceberg's longs."""
 
-    def __init__(self, spec: PartitionSpec, schema: Schema, output: OutputFile, snapshot_id: int) -> None:
-        super().__init__(spec, schema, output, snapshot_id, AVRO_CODEC)
-        self.output = output
-        *others, file = _entry_schema(spec, schema, WITH_POSITIONS).fields
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        written = super().new_writer()
+        *others, file = written.file_schema.fields
         assert isinstance(file.field_type, StructType)
         ids = ListType(element_id=_EQUALITY_ID, element_type=IntegerType(), element_required=True)
         fields = [
             NestedField(one.field_id, one.name, ids, required=one.required) if one.field_id == _EQUALITY_IDS else one
             for one in file.field_type.fields
         ]
-        self.entries = Schema(*others, NestedField(file.field_id, file.name, StructType(*fields), required=True))
-        self.header = {
-            "schema": schema.model_dump_json(),
-            "partition-spec": json.dumps(json.loads(spec.model_dump_json())["fields"]),
-            "partition-spec-id": str(spec.spec_id),
-            "format-version": str(WITH_POSITIONS),
-            "content": "deletes",
-            AVRO_CODEC_KEY: AVRO_CODEC,
-        }
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        return AvroOutputFile(self.output, self.entries, "manifest_entry", metadata=self.header)
+        schema = Schema(*others, NestedField(file.field_id, file.name, StructType(*fields), required=True))
+        header = written.metadata | {"content": "deletes"}
+        return AvroOutputFile(written.output_file, schema, written.schema_name, metadata=header)
 
 
 def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
@@ -301,7 +278,9 @@ def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
     """
     spec = target.specs()[listed.partition_spec_id]
     schema = _schema_of(target, spec)
-    written = _entry_schema(spec, schema, target.metadata.format_version).field_ids
+    version = target.metadata.format_version
+    file = data_file_with_partition(spec.partition_type(schema), version)
+    written = manifest_entry_schema_with_data_file(version, file).field_ids
     with undamaged(f"manifest {listed.manifest_path}"):
         header, _ = header_of(fetch(target.io, listed.manifest_path))
         fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
@@ -324,8 +303,3 @@ def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
     schemas = sorted(target.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     fitting = (schema for schema in (target.schema(), *schemas) if sources <= schema.field_ids)
     return next(fitting, target.schema())
-
-
-def _entry_schema(spec: PartitionSpec, schema: Schema, version: TableVersion) -> Schema:
-    """The schema of the entries that PyIceberg's writer makes in a manifest of format version ``version``."""
-    return manifest_entry_schema_with_data_file(version, data_file_with_partition(spec.partition_type(schema), version))
