@@ -167,18 +167,20 @@ class OpenFile:
         """Yield record batches, as ``DataFiles.batches`` does; ``row_groups`` are numbers, None selects all."""
         self._check_records()
         wanted = self.files.arrow_schema(columns)
-        named = [self._name_of(column.name) for column in wanted]
-        written = [None if name is None else self._schema.field(name) for name in named]
+        fields = [self.files.schema.find_field(column.name) for column in wanted]
+        named = [self._names.get(field.field_id) for field in fields]
         names = [name for name in named if name is not None]
         metadata = self.file.metadata
         for group in range(metadata.num_row_groups) if row_groups is None else row_groups:
-            rows = metadata.row_group(group).num_rows
-            if not names:
-                yield self._fitted(None, rows, wanted, written)
-                continue
             size = _batch_records(metadata.row_group(group), set(names))
             for batch in self.file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-                yield self._fitted(batch, batch.num_rows, wanted, written)
+                arrays = [
+                    self._constant(field, column.type, batch.num_rows)
+                    if name is None
+                    else self._column(batch.column(name), self._schema.field(name), field, column.type)
+                    for field, column, name in zip(fields, wanted, named, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def first_record(self, row_group: int) -> int:
         """Number of records before row group ``row_group``, which is the position of the group's first record."""
@@ -193,10 +195,6 @@ class OpenFile:
                 f"{self.files.subject}: {self.source.kind} {self.source.path} lacks the column {missing[0]}; allowed: "
                 f"a file with the columns {', '.join(columns)}"
             )
-
-    def _name_of(self, column: str) -> str | None:
-        """The file's name for the table's ``column``; None if the file lacks the column."""
-        return self._names.get(self.files.schema.find_field(column).field_id)
 
     def _check_records(self) -> None:
         records = self.file.metadata.num_rows
@@ -230,20 +228,6 @@ class OpenFile:
             for part, value in zip(fields, self.source.partition, strict=True)
             if isinstance(part.transform, IdentityTransform)
         }
-
-    def _fitted(
-        self, batch: pa.RecordBatch | None, rows: int, wanted: pa.Schema, written: Sequence[pa.Field | None]
-    ) -> pa.RecordBatch:
-        """``rows`` records with the ``wanted`` columns: those that the file has ``written`` from ``batch``, the others
-        constant."""
-        arrays = []
-        for column, found in zip(wanted, written, strict=True):
-            field = self.files.schema.find_field(column.name)
-            if batch is None or found is None:
-                arrays.append(self._constant(field, column.type, rows))
-            else:
-                arrays.append(self._column(batch.column(found.name), found, field, column.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
     def _constant(self, column: NestedField, kind: pa.DataType, rows: int) -> pa.Array:
         value = self._constants.get(column.field_id)

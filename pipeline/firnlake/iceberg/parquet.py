@@ -1,7 +1,7 @@
 """Opens and writes Parquet files, always with page checksums (C23): with field ids, and with Iceberg's metrics."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -192,22 +192,12 @@ class ParquetFileWriter:
 
 
 def _metrics(footer: pq.FileMetaData, options: WriteOptions) -> Mapping[str, Any]:
-    """The metrics that ``footer`` has of a file. Bounds that can't be told, such as those of a time that Python has no
-    calendar for, are left out: readers do without them."""
+    """The metrics that ``footer`` has of a file; counts alone if there is a bound that can't be told, such as a time
+    that Python has no calendar for. Readers do without bounds."""
     paths = parquet_path_to_id_mapping(options.schema)
     plan = compute_statistics_plan(options.schema, dict(options.properties))
-    counted = {number: replace(one, mode=MetricsMode(MetricModeTypes.COUNTS)) for number, one in plan.items()}
-
-    def metrics(bounded: Iterable[int]) -> Mapping[str, Any]:
-        columns = counted | {number: plan[number] for number in bounded}
-        return data_file_statistics_from_parquet_metadata(footer, columns, paths).to_serialized_dict()
-
-    def is_tellable(column: int) -> bool:
-        with suppress(Exception):  # whatever PyIceberg raises
-            return bool(metrics([column]))
-        return False
-
     try:
-        return metrics(plan)
-    except Exception:  # noqa: BLE001  # as above
-        return metrics(filter(is_tellable, plan))
+        return data_file_statistics_from_parquet_metadata(footer, plan, paths).to_serialized_dict()
+    except Exception:  # noqa: BLE001  # whatever PyIceberg raises
+        plan = {number: replace(one, mode=MetricsMode(MetricModeTypes.COUNTS)) for number, one in plan.items()}
+        return data_file_statistics_from_parquet_metadata(footer, plan, paths).to_serialized_dict()
