@@ -35,7 +35,7 @@ def test_a_file_that_a_lane_has_rewritten_meanwhile_is_not_taken(topic: Topic, f
     mending = shown(topic, files[1])
     topic.clean("full", force=True)
     before = head(topic)
-    with pytest.raises(ConflictError, match=f"it no longer has {files[1]}"):
+    with pytest.raises(ConflictError, match=f"not live: 1, first {files[1]}"):
         mend(topic.lake, mending)
     with pytest.raises(RefusedError, match="has no data file"):
         shown(topic, files[1])

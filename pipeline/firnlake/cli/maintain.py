@@ -114,9 +114,6 @@ def mend(
         show.line(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
         return
     snapshot_id = mending.mend(lake, named)
-    if snapshot_id is None:
-        show.line(f"{table}: the same was taken from main before, nothing to do")
-        return
     # If the pages can't tell of it, for example since the table has other faults, the next run makes them do so.
     with suppress(FirnError, OSError):
         write_snapshot(lake, table, clock.now_ms())

@@ -120,40 +120,22 @@ def _is_lost(table: Table, path: str) -> bool:
 
 
 def mend(lake: Lake, named: NamedFiles) -> int | None:
-    """Take the ``named`` files from main, in one commit; return its snapshot, or None if another mending has taken them
-    since they were shown.
+    """Take the ``named`` files from main, in one commit; return its snapshot.
 
-    Each try checks that main still has what was shown. Appends in between do no harm. Raises ConflictError when main
-    has changed otherwise; RefusedError when the table can't have the branch; UnavailableError when the store does not
-    answer; and the errors of ``commit_changes``.
+    Appends since they were shown do no harm. Raises ConflictError when main no longer has one of the files, or when a
+    lost file is there again; RefusedError when the table can't have the branch; UnavailableError when the store does
+    not answer; and the errors of ``commit_changes``.
     """
 
     def changes(current: Table) -> Mapping[str, BranchChange]:
         check_names(current)
-        return _changes(current, named) if _is_to_take(current, named) else {}
+        for path in named.lost:
+            if not _is_lost(current, path):
+                raise ConflictError(f"table {named.table}: {path} was lost, and is there again; look again")
+        return _changes(current, named)
 
     with lake.answering():
         return commit_changes(lake, named.table, changes).snapshot_id
-
-
-def _is_to_take(table: Table, named: NamedFiles) -> bool:
-    """True if main of ``table`` has what was shown, False if it has none of it because mendings took it since.
-
-    Raises ConflictError if main has changed otherwise.
-    """
-    again = f"table {named.table}: main has changed since snapshot {named.snapshot_id}, look again: "
-    if named.snapshot_id not in {one.snapshot_id for one in ancestors(table)}:
-        raise ConflictError(f"{again}its history no longer has this snapshot")
-    wanted = {one.path for one in named.files}
-    missing = wanted - {entry.data_file.file_path for entry, _ in read_entries(table, among=wanted)}
-    if missing == wanted and {path_of(path) for path in wanted} <= taken_files(table).keys():
-        return False
-    if missing:
-        raise ConflictError(f"{again}it no longer has {min(missing)}")
-    for path in named.lost:
-        if not _is_lost(table, path):
-            raise ConflictError(f"{again}{path} was lost, and is there again")
-    return True
 
 
 def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
