@@ -90,7 +90,7 @@ def up(home: Path, port: int) -> None:
         raise SystemExit(f"firn: port {port} is taken; allowed: a free one, by FIRN_AIRFLOW_PORT")
     airflow.mkdir(parents=True, exist_ok=True)
     lake = Lake.embedded(home)
-    if changelog.TABLE not in lake.tables(changelog.TABLE.partition(".")[0]):
+    if changelog.TABLE not in lake.all_tables():
         changelog.load(lake, home / "landing", console)
     producer.create(lake)
     with console.status("Airflow starts (about a minute)"):

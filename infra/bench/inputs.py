@@ -201,7 +201,7 @@ class Inputs:
 def prepare(bench: Bench, shape: Shape) -> Inputs:
     """Make the table of ``shape``; every file is read once, so that all are warm."""
     lake, identifier = bench.lake, f"{NAMESPACE}.records_{shape.records}"
-    if identifier in lake.tables(NAMESPACE):
+    if identifier in lake.all_tables():
         folder = on_disk(lake.table(identifier).location())
         drop(lake, identifier)
         shutil.rmtree(folder)
@@ -309,5 +309,5 @@ def on_copy(
 
 def drop(lake: Lake, identifier: str) -> None:
     """Drop a table if it is there."""
-    if identifier in lake.tables(NAMESPACE):
+    if identifier in lake.all_tables():
         lake.catalog.drop_table(identifier)

@@ -72,7 +72,7 @@ log = logging.getLogger("producer")
 
 def create(lake: Lake) -> None:
     """Create TABLE unless it is there."""
-    if TABLE not in lake.tables(TABLE.partition(".")[0]):
+    if TABLE not in lake.all_tables():
         table_of_records.create(lake, TABLE, PROPERTIES)
 
 

@@ -50,7 +50,7 @@ def test_the_environment_or_the_yaml_file_configures_a_catalog(tmp_path: Path, m
     monkeypatch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", f"file://{tmp_path}/house")
     lake = Lake.load()
     records.create(lake, "a.b.c", {})
-    assert (lake.name, lake.tables("a.b"), lake.tables("nowhere")) == ("prod", ["a.b.c"], [])
+    assert (lake.name, lake.all_tables()) == ("prod", ["a.b.c"])
     assert (tmp_path / "prod.db").exists()
     assert (tmp_path / "house").is_dir()
     monkeypatch.setenv("PYICEBERG_CATALOG__A__URI", "sqlite://")
@@ -220,7 +220,7 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     with pytest.raises(PermissionError):
         catalog.load_table("lake.others")
     assert {path: path.stat().st_mtime_ns for path in beside(lake)} == others, "files outside of the table's own folder"
-    assert lake.tables("lake") == ["lake.others", TABLE], "nothing was created beside it"
+    assert lake.all_tables() == ["lake.others", TABLE], "nothing was created beside it"
 
 
 def beside(lake: Lake) -> set[Path]:

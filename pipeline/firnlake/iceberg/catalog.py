@@ -182,7 +182,7 @@ class Lake:
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
                 f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
-                f"{', '.join(self.tables(namespace)[:20]) or f'no table in namespace {namespace}'}"
+                f"{', '.join(self.all_tables()[:20]) or 'no table'}"
                 f"{'; FIRN_HOME chooses another lake' if self._is_embedded else ''}",
             ) from error
         except ValidationError as error:
@@ -202,16 +202,6 @@ class Lake:
             return attempts(self.catalog.load_table, identifier)
         except FileNotFoundError as error:
             raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
-
-    def tables(self, namespace: str) -> list[str]:
-        """Identifiers of all tables in ``namespace``, sorted; empty when the namespace is unknown."""
-        if not self.exists:
-            return []
-        try:
-            with self.answering():
-                return sorted(".".join(identifier) for identifier in self.catalog.list_tables(namespace))
-        except NoSuchNamespaceError:
-            return []
 
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""
