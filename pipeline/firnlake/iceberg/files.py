@@ -6,7 +6,7 @@ gone counts as deleted, because another process deleted it first. What could not
 
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,6 +67,16 @@ _LOCATION: Final = re.compile(f"/.|({'|'.join(SCHEMA_TO_FILE_IO)}):/+.")
 _CUT: Final = re.compile("[?#]")
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _JOB: Final = re.compile(f"/{OWN_FOLDER}/{_UUID}/(?:{JOBS_FOLDER}/)?({JOB_ID})/")
+
+
+def whole_number(table: str, properties: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
+    """The number in the property ``name`` of ``table``, from ``least`` on. Raises RefusedError for another text."""
+    text = properties.get(name, str(default))
+    if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) < 1 << 63:
+        raise RefusedError(
+            f"table {table}: property {name} is {text[:100]!r}; allowed: a whole number, {least} or more"
+        )
+    return int(text)
 
 
 def store(table: Table, location: str) -> tuple[FileSystem, str]:

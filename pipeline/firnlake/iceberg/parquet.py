@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType
 
 from firnlake.errors import RefusedError
+from firnlake.iceberg.files import whole_number
 
 DICTIONARY_OF = "write.parquet.dict-encoding-enabled.column."
 """Prefix of an Iceberg table property; a column name follows (Iceberg docs, "Configuration", write properties)."""
@@ -67,12 +68,12 @@ class WriteOptions:
 
     @property
     def row_group_bytes(self) -> int:
-        return min(_ROW_GROUP, self._positive(f"{_WRITE}row-group-size-bytes", _ROW_GROUP))
+        return min(_ROW_GROUP, self._number("row-group-size-bytes", _ROW_GROUP))
 
     def check(self) -> None:
         """Raise RefusedError for a property with which no file can be written."""
         self.parquet()
-        self._positive(f"{_WRITE}row-group-size-bytes", _ROW_GROUP)
+        self._number("row-group-size-bytes", _ROW_GROUP)
         for name, value in self.properties.items():
             if name.startswith(_METRICS_OF) and not _MODE.fullmatch(value.strip().lower()):
                 raise self._refused(name, "none, counts, full, or truncate(16) with any length")
@@ -94,7 +95,7 @@ class WriteOptions:
             "use_dictionary": [
                 path for path in every if self._is_true(f"{DICTIONARY_OF}{path.partition('.')[0]}", otherwise=True)
             ],
-            "data_page_size": self._positive(f"{_WRITE}page-size-bytes", _PAGE),
+            "data_page_size": self._number("page-size-bytes", _PAGE),
             "store_decimal_as_integer": True,
             "store_schema": False,
             # Parquet has none for booleans.
@@ -111,11 +112,8 @@ class WriteOptions:
             raise self._refused(name, f"a whole number from {least} to {most} for {codec}")
         return int(text)
 
-    def _positive(self, name: str, default: int) -> int:
-        text = self.properties.get(name, str(default))
-        if not re.fullmatch("[0-9]{1,18}", text) or not int(text):
-            raise self._refused(name, "a number of bytes above 0")
-        return int(text)
+    def _number(self, name: str, default: int) -> int:
+        return whole_number(self.table, self.properties, f"{_WRITE}{name}", default)
 
     def _is_true(self, name: str, *, otherwise: bool) -> bool:
         text = self.properties.get(name, str(otherwise)).lower()

@@ -11,7 +11,6 @@ on an expiring snapshot goes with the snapshot.
 """
 
 import os
-import re
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +36,6 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from firnlake.errors import RefusedError
 from firnlake.iceberg.branches import (
     BRANCH,
     FIRN_BRANCHES,
@@ -67,6 +65,7 @@ from firnlake.iceberg.files import (
     files_in,
     metadata_folder,
     store,
+    whole_number,
     write_whole,
 )
 from firnlake.job.garbage import OF_AGE, unless_reached
@@ -115,7 +114,10 @@ def retained(
 
     Raises RefusedError for a limit that is not a whole number.
     """
-    limits = {name: _limit(identifier, metadata.properties, name) for name in _LIMITS}
+    limits = {
+        name: whole_number(identifier, metadata.properties, name, default, int(name == MIN_SNAPSHOTS))
+        for name, default in _LIMITS.items()
+    }
     snapshots = {one.snapshot_id: one for one in metadata.snapshots}
     expired_refs = {
         name: reason
@@ -178,16 +180,6 @@ def _ref_expires(ref: SnapshotRef, snapshot: Snapshot | None, now_ms: int, defau
     if now_ms - snapshot.timestamp_ms <= max_age:
         return None
     return f"its snapshot is older than {MAX_REF_AGE} = {max_age}"
-
-
-def _limit(identifier: str, properties: Mapping[str, str], name: str) -> int:
-    text = properties.get(name, str(_LIMITS[name]))
-    least = 1 if name == MIN_SNAPSHOTS else 0
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) < least:
-        raise RefusedError(
-            f"table {identifier}: property {name} is {text[:100]!r}; allowed: a whole number, {least} or more"
-        )
-    return int(text)
 
 
 _FILES: Final = TypeAdapter(dict[str, int])

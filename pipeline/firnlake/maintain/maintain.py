@@ -46,6 +46,7 @@ from firnlake.iceberg.files import (
     files_in,
     path_of,
     store,
+    whole_number,
 )
 from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, listed, store_ms
@@ -184,8 +185,9 @@ def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool)
     """
     table = lake.table(identifier)
     names = TableProperties
-    target_bytes = _positive(table, names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
-    least = _positive(table, names.MANIFEST_MIN_MERGE_COUNT, names.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
+    number = partial(whole_number, identifier, table.properties)
+    target_bytes = number(names.MANIFEST_TARGET_SIZE_BYTES, names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+    least = number(names.MANIFEST_MIN_MERGE_COUNT, names.MANIFEST_MIN_MERGE_COUNT_DEFAULT)
     findings: list[Finding] = []
     try:
         groups = list(_groups(table, target_bytes, least))
@@ -279,13 +281,6 @@ def _merged(
             while writer.tell() < target_bytes and (following := next(entries, None)):
                 writer.existing(following)
         yield writer.to_manifest_file()
-
-
-def _positive(table: Table, name: str, default: int) -> int:
-    text = table.properties.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise RefusedError(f"table {'.'.join(table.name())}: property {name} is {text!r}; allowed: a number above 0")
-    return int(text)
 
 
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
