@@ -31,8 +31,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
     POSITIONAL_DELETE_SCHEMA,
     DataFile,
     DataFileContent,
@@ -56,8 +54,6 @@ PATH, POS = "file_path", "pos"
 POSITION: Final = 2147483545
 """Field id of ``pos`` in a position delete file (Iceberg spec, "Reserved Field IDs")."""
 
-_CONTENT: Final = [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields].index("content")
-"""Place of the kind of contents among the fields of a DataFile."""
 _NAMES: Final = create_mapping_from_schema(POSITIONAL_DELETE_SCHEMA)
 """Name mapping for delete files without field ids, which some writers produce."""
 _EVERYWHERE: Final = ""
@@ -459,6 +455,7 @@ _WRITTEN: Final = WriteOptions(
     ),
     # The bounds of the paths are whole, because readers plan scans by them.
     {"write.metadata.metrics.default": "full", f"{DICTIONARY_OF}{POS}": "false"},
+    content=DataFileContent.POSITION_DELETES,
 )
 
 
@@ -472,6 +469,4 @@ def write_positions(
         for start in range(0, len(rows[path]), _ROWS):
             part = pa.array(rows[path][start : start + _ROWS], pa.int64())
             writer.write(pa.record_batch([pa.repeat(pa.scalar(path), len(part)), part], names=[PATH, POS]))
-    file = writer.close()
-    file[_CONTENT] = DataFileContent.POSITION_DELETES
-    return file
+    return writer.close()

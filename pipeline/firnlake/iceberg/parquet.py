@@ -61,6 +61,7 @@ class WriteOptions:
     schema: Schema
     properties: Mapping[str, str]
     table: str = ""
+    content: DataFileContent = DataFileContent.DATA
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the files, including field ids."""
@@ -163,7 +164,7 @@ class ParquetFileWriter:
         self._stream.close()
         (footer,) = self._footers
         file = DataFile.from_args(
-            content=DataFileContent.DATA,
+            content=self._options.content,
             file_path=self._path,
             file_format=FileFormat.PARQUET,
             partition=Record(*self._partition),

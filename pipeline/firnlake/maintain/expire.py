@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileType
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -64,6 +64,7 @@ from firnlake.iceberg.files import (
     delete_file,
     files_in,
     metadata_folder,
+    path_of,
     store,
     whole_number,
     write_whole,
@@ -188,26 +189,13 @@ _FILES: Final = TypeAdapter(dict[str, int])
 
 def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
     """Those of ``files``, locations with sizes, that lie in the folders of ``table``: its location, and where its
-    properties put data and metadata. What `add_files` took in from elsewhere is not the table's, and neither is what
-    lies behind a symbolic link."""
+    properties put data and metadata. What `add_files` took in from elsewhere is not the table's."""
     named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
-    roots = [store(table, one.rstrip("/")) for one in (table.location(), *named)]
-    resolved = [(access, f"{_resolved(access, path)}/") for access, path in roots]
-
-    @cache
-    def is_own(folder: str) -> bool:
-        access, path = store(table, f"{folder}/")
-        within = f"{_resolved(access, path)}/"
-        return any(access == root and within.startswith(own) for root, own in resolved)
-
+    roots = tuple(f"{os.path.normpath(path_of(one))}/" for one in (table.location(), *named))
     for location, size in files:
-        if is_own(location.rpartition("/")[0]):
+        if os.path.normpath(path_of(location)).startswith(roots):
             access, path = store(table, location)
             yield access, Stored(path, size, None)
-
-
-def _resolved(access: FileSystem, folder: str) -> str:
-    return os.path.realpath(folder) if isinstance(access, LocalFileSystem) else folder.rstrip("/")
 
 
 @dataclass
