@@ -26,6 +26,19 @@ class FileNotifier(BaseNotifier):
         Path(self.path).write_text(self.text)
 """
 
+DAGS = """
+import os
+from uuid import uuid4
+
+os.environ["FIRN_HOME"] = f"{os.environ['WORKERS']}/{uuid4().hex}"
+
+from firnlake.airflow import dags
+
+globals().update(dags(__file__))
+"""
+"""A file of DAGs that gives each process which reads it a home of its own: each task then runs on a worker that shares no
+folder with those before it, nor with the API server (C22, C25)."""
+
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[LocalAirflow]:
@@ -35,7 +48,11 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterato
     plugins = home / "airflow" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "notice.py").write_text(NOTIFIER)
+    folder = home / "dags"
+    folder.mkdir()
+    (folder / "firn.py").write_text(DAGS)
     made = make(home, tables.lines(home), migrated)
+    made.environment.update({"AIRFLOW__CORE__DAGS_FOLDER": str(folder), "WORKERS": str(home / "workers")})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         master = {"conn_type": "spark", "host": "spark://127.0.0.1", "port": silent.getsockname()[1]}
         made.environment["AIRFLOW_CONN_SPARK_DOWN"] = json.dumps(master)
