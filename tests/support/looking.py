@@ -34,7 +34,7 @@ from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import SCHEMA, Segment, Segments, TopicPartition, UnassignedFile
-from firnlake.table.state import ScopeBounds
+from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
 
@@ -187,7 +187,7 @@ class Looking:
     def do_look(self, rest: str, *, force: bool = False) -> Iterator[str]:
         """What each lane takes, or why it waits; lanes are those of one run, in which `full` goes before the others."""
         lanes = [Lane(word) for word in rest.split()] or list(Lane)
-        for state in self._states():
+        for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition} "
             outlook = Outlook(self._table(), state)
             for lane in lanes:
@@ -203,7 +203,7 @@ class Looking:
 
     def do_state(self, _: str) -> Iterator[str]:
         """Each topic partition, the filthiest first: its figures, and what is in the way."""
-        for state in self._states():
+        for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition}: "
             cleanable = " ".join(map(_name, state.cleanable)) or "nothing"
             held_back = f"{state.uncleanable_bytes} bytes not"
@@ -293,11 +293,23 @@ class Looking:
             Segments.of(_rows(self.found), TABLE, "uuid", 7), strays=tuple(self.strays), newest_clock_ms=self.published
         )
 
-    def _states(self) -> Sequence[State]:
-        """Read as a run reads them."""
+    def _states(self, *, surveyed: bool = False) -> list[State]:
+        """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
         segments = self._table()
-        transactions = dict.fromkeys(segments, self.transactions)
-        return Sensed(segments, self._policies(), self.now, self.removed, transactions, bounds=self.bounds).states
+        sensed = Sensed(
+            segments,
+            self._policies(),
+            self.now,
+            self.removed,
+            dict.fromkeys(segments, self.transactions),
+            bounds=self.bounds,
+        )
+        states = sensed.states()
+        for state in states if surveyed and self.bounds == UNBOUNDED else ():
+            if state.topic_partition in sensed.quiet:
+                assert not has_work(state, Lane), state.topic_partition
+                assert not any(map(state.too_large, state.head))
+        return states
 
     def _segments(self, word: str) -> list[Segment]:
         match = _SEGMENT.fullmatch(word)

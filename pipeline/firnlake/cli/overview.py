@@ -93,7 +93,7 @@ def checkpoint(table: TableName) -> None:
     # entry with its first dirty offset (C16).
     lake = Lake.load()
     with lake.reading(table):
-        states = read_once(lake, table, now_ms=0, look_at_transactions=False).states
+        states = read_once(lake, table, now_ms=0, look_at_transactions=False).states()
     started = (state for state in states if state.cleaned_through is not None)
     cleaned = sorted((*state.topic_partition, state.first_dirty_offset) for state in started)
     entries = [f"{topic} {partition} {offset}" for topic, partition, offset in cleaned if _LEGAL.fullmatch(topic)]

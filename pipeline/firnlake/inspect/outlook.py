@@ -52,6 +52,8 @@ class Outlook:
     segments: Segments
     state: State
     failures: Sequence[FailedPlan] = ()
+    is_quiet: bool = False
+    """No lane has work (``firnlake.lanes.quiet``), so none is asked for it."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
@@ -61,7 +63,8 @@ class Outlook:
     @cached_property
     def works(self) -> Mapping[Lane, Work]:
         """The work that is due, without what failed before."""
-        return {lane: one for lane, one in self.answers.items() if isinstance(one, Work) and lane not in self.failed}
+        answers = {} if self.is_quiet else self.answers
+        return {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
 
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
@@ -224,8 +227,8 @@ def outlooks(
     with lake.reading(identifier):
         sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
         segments, failures = sensed.segments, failed_plans(lake, identifier)
-        states = {state.topic_partition: state for state in sensed.states}
-        return segments, {key: Outlook(segments, state, failures) for key, state in states.items()}
+        states = {state.topic_partition: state for state in sensed.states()}
+        return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final, Self
 
 from firnlake.lanes import clean, convert, erase, full, merge, retain, tier
-from firnlake.lanes.answer import Traits, Waits, Work
-from firnlake.table.segment import LANDED
+from firnlake.lanes.answer import Figures, Traits, Waits, Work
+from firnlake.table.segment import LANDED, Bools
 from firnlake.table.state import State
 
 
@@ -81,3 +81,17 @@ def until(state: State, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
     asked = [*lanes][::-1]
     first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
+
+
+def quiet(figures: Figures) -> Bools:
+    """[P] True where no lane has work unless it is forced, and no segment is too large for a plan.
+
+    Most topic partitions of a large table are quiet most of the time; only the others are looked at exactly.
+    """
+    fact, each_segment = figures.fact, figures.each_segment
+    large = fact("bytes") > each_segment(lambda policy: policy.small_segment[0])
+    large |= fact("records") > each_segment(lambda policy: policy.small_segment[1])
+    silent: Bools = figures.number(large) == 0
+    for lane in Lane:
+        silent &= ~lane.traits.may_be_due(figures)
+    return silent

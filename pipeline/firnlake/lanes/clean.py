@@ -1,6 +1,6 @@
 """Lane `clean`: cleans neighbouring merged segments into one run, without the tail (C14)."""
 
-from firnlake.lanes.answer import Traits, Waits, Work, too_few
+from firnlake.lanes.answer import Traits, Waits, Work, enough, too_few
 from firnlake.table.segment import MERGED, RUN
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -17,4 +17,4 @@ def look(state: State, force: bool) -> Work | Waits:
     return too_few("C14", longest, state.policy, "clean_segments", "adjacent cleanable L1 segments")
 
 
-TRAITS = Traits("C14", look, level_in=MERGED, level_out=RUN, cleans=True)
+TRAITS = Traits("C14", look, enough(MERGED, "clean_segments"), level_in=MERGED, level_out=RUN, cleans=True)

@@ -1,6 +1,7 @@
 """When lane `convert` is due: many equality delete files apply to a segment, or some hold up the other lanes (C27)."""
 
-from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.answer import Figures, Traits, Waits, Work
+from firnlake.table.segment import Bools
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -22,4 +23,12 @@ def look(state: State, force: bool) -> Work | Waits:
     return Waits("C27", told)
 
 
-TRAITS = Traits("C27", look, writes="deletes")
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where enough equality delete files apply to a segment, or some hold up the other lanes."""
+    wanted = figures.each_segment(lambda policy: policy.convert_equality_deletes)
+    deletes, holding = figures.fact("equality_deletes"), figures.fact("holding_deletes")
+    due: Bools = figures.number((deletes >= wanted) | (holding > 0)) > 0
+    return due
+
+
+TRAITS = Traits("C27", look, may_be_due, writes="deletes")

@@ -4,6 +4,8 @@ Kafka divides the bytes of a log's cleanable head by those of its tail and clean
 LogToClean). Firn does the same with the bytes of columns, which do not depend on footers and on the number of files.
 """
 
+from firnlake.lanes.answer import ALMOST, Figures
+from firnlake.table.segment import Bools
 from firnlake.table.state import State
 
 
@@ -17,3 +19,12 @@ def is_dirty(state: State) -> bool:
     """True if the ratio exceeds `min.cleanable.dirty.ratio`, and the head is large enough for it to count."""
     is_large = state.cleanable_bytes >= state.policy.min_dirty_bytes
     return is_large and dirty_ratio(state) > state.policy.min_cleanable_dirty_ratio
+
+
+def may_be_dirty(figures: Figures) -> Bools:
+    """[P] False where `is_dirty` is false even if the whole head is cleanable."""
+    head_bytes = figures.total("data_bytes", figures.head())
+    total = head_bytes + figures.total("data_bytes", figures.tail)
+    may_be: Bools = head_bytes > ALMOST * figures.each(lambda policy: policy.min_cleanable_dirty_ratio) * total
+    may_be &= head_bytes >= ALMOST * figures.each(lambda policy: policy.min_dirty_bytes)
+    return may_be

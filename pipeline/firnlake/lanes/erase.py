@@ -8,9 +8,9 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from firnlake.iceberg.files import UNREAD, name_of
-from firnlake.lanes.answer import Traits, Waits, Work
+from firnlake.lanes.answer import Figures, Traits, Waits, Work
 from firnlake.lanes.erasure.requests import Erasure, is_by_lane
-from firnlake.table.segment import Segment, Segments, TopicPartition
+from firnlake.table.segment import Bools, Segment, Segments, TopicPartition
 from firnlake.table.state import Requested, State
 from firnlake_expectations.wording import count
 
@@ -148,4 +148,10 @@ def _smallest(state: State) -> tuple[Segment, ...]:
     return (min(fit, key=lambda segment: (segment.bytes, segment.order)),) if fit else ()
 
 
-TRAITS = Traits("C30", look, serves_requests=True, removal="erased on request")
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where there is a request."""
+    due: Bools = figures.of(dict.fromkeys(figures.requested, 1), 0) > 0
+    return due
+
+
+TRAITS = Traits("C30", look, may_be_due, serves_requests=True, removal="erased on request")

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
+import numpy as np
+
 from firnlake.clock import exact_span, show_span
-from firnlake.lanes.answer import Traits, Waits, Work
-from firnlake.lanes.dirty_ratio import dirty_ratio, is_dirty
-from firnlake.table.segment import TAIL, Segment
+from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
+from firnlake.lanes.dirty_ratio import dirty_ratio, is_dirty, may_be_dirty
+from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -175,4 +177,26 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
     return segment.stamped >= segment.tombstones and first is not None and first > now_ms
 
 
-TRAITS = Traits("C12", look, level_out=TAIL, cleans=True)
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where the head is dirty, old or late enough, or where enough tombstones have passed their horizons."""
+    each, fact, head, tail = figures.each, figures.fact, figures.head(), figures.tail
+    due = may_be_dirty(figures)
+    due |= figures.least(fact("oldest_ms"), head) < figures.before(lambda policy: policy.max_compaction_lag_ms)
+    # The last full clean, or the oldest landing where there is no tail; UNKNOWN is long ago.
+    last = figures.most(fact("committed_ms"), tail & fact("by_firn"), UNKNOWN)
+    arrived = np.where(fact("committed_ms") == UNKNOWN, fact("newest_ms"), fact("committed_ms"))
+    since = np.where(figures.number(tail) > 0, last, figures.least(arrived, head))
+    due |= since < figures.before(lambda policy: policy.full_interval_ms)
+    removed = figures.removed_tombstones.items()
+    ends = {owner: max((one.last_offset for one in own), default=-1) for owner, own in removed}
+    due |= figures.least(fact("base_offset"), head) < figures.of(ends, -1)
+    due &= figures.number(head) > 0
+    # Damaged metadata may have the last horizon before the first one.
+    horizon = np.minimum(fact("first_horizon_ms"), fact("last_horizon_ms"))
+    expired = tail & (horizon != UNKNOWN) & (horizon <= figures.now_ms)
+    allowed = each(lambda policy: policy.tombstone_fraction) * figures.total("records", tail)
+    due |= figures.total("stamped", expired) > ALMOST * allowed
+    return due
+
+
+TRAITS = Traits("C12", look, may_be_due, level_out=TAIL, cleans=True)

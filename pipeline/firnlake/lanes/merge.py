@@ -7,7 +7,7 @@ segment is made of the same number of L0 segments.
 from collections.abc import Sequence
 from itertools import takewhile
 
-from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, too_few
+from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, enough, too_few
 from firnlake.table.segment import LANDED, MERGED, Segment
 from firnlake.table.state import State, keys_of
 from firnlake_expectations.wording import count
@@ -48,4 +48,4 @@ def _can_be_cleaned_as_one(group: Sequence[Segment], state: State) -> bool:
     return not state.policy.compacts or keys_of(group) <= state.policy.keys_per_plan
 
 
-TRAITS = Traits("C13", look, level_in=LANDED, level_out=MERGED)
+TRAITS = Traits("C13", look, enough(LANDED, "merge_segments"), level_in=LANDED, level_out=MERGED)

@@ -6,9 +6,11 @@ The dropped segments are a prefix in offset order. No data file is read.
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from firnlake.clock import exact_span, show_span
-from firnlake.lanes.answer import Traits, Waits, Work
-from firnlake.table.segment import Segment
+from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
+from firnlake.table.segment import Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -119,4 +121,13 @@ def _kept(first: Segment, ending: Segment, why: str) -> str:
     return f"{ending}: {why}" if first is ending else f"{first}: it overlaps {ending}, which stays because {why}"
 
 
-TRAITS = Traits("C19", look, writes="nothing", removal="past the retention of its topic")
+def may_be_due(figures: Figures) -> Bools:
+    """[P] True where a segment is old enough, or all together are large enough."""
+    limit = figures.each(lambda policy: policy.retention_bytes if policy.retention_bytes >= 0 else np.inf)
+    oldest = figures.least(figures.fact("newest_ms"), figures.filled)
+    due: Bools = oldest < figures.before(lambda policy: policy.retention_ms)
+    due |= figures.total("bytes", figures.filled) >= ALMOST * limit
+    return due & (figures.each(lambda policy: policy.deletes) > 0)
+
+
+TRAITS = Traits("C19", look, may_be_due, writes="nothing", removal="past the retention of its topic")

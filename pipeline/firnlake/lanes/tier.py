@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, too_few
+from firnlake.lanes.answer import FEWEST, Traits, Waits, Work, enough, too_few
 from firnlake.table.segment import RUN, Segment
 from firnlake.table.state import Budget, State
 
@@ -83,4 +83,4 @@ def _fitting(similar: Sequence[Run], budget: Budget) -> tuple[Segment, ...]:
     return tuple(sorted((segment for run in taken for segment in run.segments), key=lambda segment: segment.order))
 
 
-TRAITS = Traits("C15", look, level_in=RUN, level_out=RUN, cleans=True)
+TRAITS = Traits("C15", look, enough(RUN, "tier_runs"), level_in=RUN, level_out=RUN, cleans=True)

@@ -48,7 +48,7 @@ class LanePlans:
     """A line for each due plan that waits because it does not fit this run's budget."""
     failed: list[FailedPlan]
     """Due plans that failed before on the same segments (C20)."""
-    states: Sequence[State]
+    states: list[State]
     """The states of the topic partitions from which the plans were made."""
 
     def left(self) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _planned(
     Plans whose segments that lane takes anyway are left out. It takes the plans that the run really gets: without those
     that failed before, or that exceed its budget.
     """
-    segments, states = sensed.segments, sensed.states
+    segments, states = sensed.segments, sensed.states(every=force)
     due = due_plans(lane, segments, states, force, asked)
     if due and above:
         taken = {plan.topic_partition: plan for plan in above().plans}

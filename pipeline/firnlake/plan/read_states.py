@@ -1,15 +1,18 @@
 """Read the states of a table's topic partitions, within the scope that a person asks for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
+
+import numpy as np
 
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.lanes import Lane
+from firnlake.lanes import Lane, quiet
+from firnlake.lanes.answer import Figures
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
 from firnlake.table.history import newest_clock
@@ -96,11 +99,29 @@ class Sensed:
     """The topic partitions to which ``states`` is restricted; empty for all."""
 
     @cached_property
-    def states(self) -> Sequence[State]:
-        """The states of the topic partitions, by topic and partition; lanes share what these have computed."""
-        restarts = restarted(self.segments, self.policies)
-        return [
-            State(
+    def quiet(self) -> frozenset[TopicPartition]:
+        """The topic partitions in which nothing is due (``lanes.quiet``)."""
+        if not self.segments:
+            return frozenset()
+        figures = Figures(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
+        return frozenset(self.segments.owners[place] for place in np.flatnonzero(quiet(figures)).tolist())
+
+    _known: dict[TopicPartition, State] = field(default_factory=dict)
+
+    def states(self, every: bool = True) -> list[State]:
+        """The states of the topic partitions, by topic and partition; without ``every``, of those that are not quiet.
+
+        Within bounds, a part of a topic partition may be due although the whole of it is left to another lane, so none
+        is quiet then.
+        """
+        chosen = sorted(self.only & self.segments.keys()) if self.only else self.segments
+        looked_at = every or self.bounds != UNBOUNDED
+        return [self.state(where) for where in chosen if looked_at or where not in self.quiet]
+
+    def state(self, where: TopicPartition) -> State:
+        """The state of the topic partition ``where``; its lanes share what it has computed."""
+        if where not in self._known:
+            self._known[where] = State(
                 where,
                 self.segments[where],
                 self.policies.of(where.topic),
@@ -110,10 +131,13 @@ class Sensed:
                 self.transactions.get(where, NO_TRANSACTIONS),
                 self.bounds,
                 self.requested.get(where),
-                restarts.get(where.topic, ""),
+                self._restarts.get(where.topic, ""),
             )
-            for where in sorted(self.only) or self.segments
-        ]
+        return self._known[where]
+
+    @cached_property
+    def _restarts(self) -> Mapping[str, str]:
+        return restarted(self.segments, self.policies)
 
 
 def read_once(
