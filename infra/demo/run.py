@@ -20,9 +20,9 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 from rich.console import Console
-from rich.table import Table as Printed
 
 from firnlake import clock
+from firnlake.cli.overview import status as show_status
 from firnlake.door import MaintainedTable, OpenCatalog
 from firnlake.engine.engine import LocalEngine
 from firnlake.iceberg.catalog import Lake
@@ -49,38 +49,6 @@ def fresh(home: Path) -> None:
         shutil.rmtree(home)
     home.mkdir(parents=True)
     (home / MARK).touch()
-
-
-def print_levels(title: str, table: Table) -> None:
-    """A row per topic partition and level, and a sum; duplicates take a read of all keys.
-
-    Bytes are file sizes; a duplicate is a record that is not the newest of its key within the level.
-    """
-    import duckdb
-
-    with duckdb.connect() as connection:
-        connection.register("files", table.inspect.data_files())
-        read = ("topic", "partition", "level", "key", "value")
-        connection.register("seen", table.scan(selected_fields=read).to_arrow())
-        rows = connection.execute("""
-            WITH placed AS (SELECT unnest(partition), file_size_in_bytes FROM files),
-            sizes AS (
-                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS segments,
-                    sum(file_size_in_bytes)::BIGINT AS bytes
-                FROM placed GROUP BY ALL),
-            counts AS (
-                SELECT topic, partition, coalesce(level, 0) AS level, count(*) AS records,
-                    count(*) - count(DISTINCT key) AS duplicates, count(*) FILTER (value IS NULL) AS tombstones
-                FROM seen GROUP BY ALL)
-            SELECT topic || '-' || partition, 'L' || level, segments, records, bytes, duplicates, tombstones
-            FROM sizes JOIN counts USING (topic, partition, level) ORDER BY topic, partition, level""").fetchall()
-    printed = Printed("topic partition", "level", title=title, title_justify="left", show_footer=True)
-    printed.columns[0].footer = "all"
-    for number, name in enumerate(("segments", "records", "bytes", "duplicates", "tombstones"), 2):
-        printed.add_column(name, justify="right", footer=f"{sum(row[number] for row in rows):,}")
-    for row in rows:
-        printed.add_row(*row[:2], *(f"{number:,}" for number in row[2:]))
-    console.print(printed)
 
 
 def differences(table: Table, tree: Mapping[str, Entry]) -> list[str]:
@@ -216,7 +184,7 @@ def main() -> int:
             starting = beside.submit(start, environment, log, ends)
             load(lake, home / "landing", console)
             airflow = ends.enter_context(starting.result())
-        print_levels("before", lake.table(TABLE))
+        show_status(TABLE)
         console.rule("Airflow runs the DAG")
         run_dag(airflow)
         code = finish(lake, home, log, airflow)
@@ -228,7 +196,7 @@ def finish(lake: Lake, home: Path, log: Path, airflow: "subprocess.Popen[str]") 
     """Erase a key, free the history, compare the table with the tree; returns the exit code."""
     table = OpenCatalog(lake, engine=LocalEngine()).table(TABLE)
     console.rule("what is in the table now")
-    print_levels("after", lake.table(TABLE))
+    show_status(TABLE)
     tree = read_tree()
     console.rule("a key is erased, maintenance frees what only history holds")
     request = erase_path(table, next(one.path for one in read_changelog() if one.path not in tree))
