@@ -6,10 +6,11 @@ The judge measures everything that is not claimed. Column roles say which column
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from firnlake_expectations.wording import FATES, log_name
+from firnlake_expectations.wording import log_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -61,32 +62,19 @@ class Claim:
                           log end; None: the log end itself
     delete_retention_ms   how long after `now_ms` a tombstone stays that was found clean (C8): `delete.retention.ms`,
                           plus the time by which the clock is behind an earlier commit's; None: unknown, not judged
-    segments_in/_out      data files read and written, as the plan and the stage list them
-    bytes_in/_out         their sizes in bytes
-    records_in            records read
-    records_out           records that stay in the topic, quarantined ones not counted
-    superseded            records dropped because a newer record of their key was read (C2)
-    tombstones_removed    tombstones dropped because their delete horizon has passed (C9)
-    quarantined           records without a key, moved to the quarantine table (C5)
-    repeated              superseded records that are copies of a record written more than once
-    restored              tombstones, removed earlier, that count as read because they returned: an older record of
-                          their key was read (C9)
+    counts                the numbers of records, segments and bytes that the plan's result tells, by name; those that
+                          it does not tell are 0
     transactional         True when transactional or control records may have been read (C10)
     markers               markers outside the inputs that end transactions inside: producer, offset, committed
-    deleted               records of the files read that row-level deletes hide; not part of records_in (C27)
-    aborted               records of aborted transactions, dropped regardless of their key (C10)
-    markers_removed       markers dropped because their transaction has no records left (C10)
-    erased                records dropped because their keys are to be erased (C30)
-    expired               records of segments that retention drops (C19)
-    segments_in_place     tail segments that lose no record and stay in place (C16); they count neither as read nor
-                          as written
-    bytes_in_place        their size in bytes
-    records_in_place      their records
     snapshot_id           the snapshot of main on which the plan was made; None: unknown
     figures               other figures that the plan and its result tell: name, as told, and as the judge found it
 
-    The record counts must add up (C24): records_in = records_out + superseded + tombstones_removed + quarantined +
-    aborted + markers_removed + erased.
+    Of the counts, `records_in` are the records read, and `records_out` those that stay in the topic; `wording.FATES`
+    names the fates of all others. They must add up (C24). `repeated` counts superseded records that are copies of a
+    record written more than once; `restored`, tombstones that were removed earlier and count as read because an older
+    record of their key was read (C9); `deleted`, records of the files read that row-level deletes hide, not part of
+    `records_in` (C27). `segments_in` and `segments_out` are files read and written, `bytes_in` and `bytes_out` their
+    sizes. What is `_in_place`, as segments of the tail that lose no record, counts as neither (C16).
     """
 
     table: str
@@ -99,35 +87,12 @@ class Claim:
     clean_below: int | None
     log_end_offset: int
     delete_retention_ms: int | None
-    segments_in: int
-    segments_out: int
-    bytes_in: int
-    bytes_out: int
-    records_in: int
-    records_out: int
-    superseded: int
-    tombstones_removed: int
-    quarantined: int
-    repeated: int = 0
-    restored: int = 0
-    deleted: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     transactional: bool = False
     markers: tuple[tuple[int, int, bool], ...] = ()
-    aborted: int = 0
-    markers_removed: int = 0
-    erased: int = 0
-    expired: int = 0
-    segments_in_place: int = 0
-    bytes_in_place: int = 0
-    records_in_place: int = 0
     kept_from: int | None = None
     snapshot_id: int | None = None
     figures: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def gone(self) -> dict[str, int]:
-        """The numbers of records that were read and not kept, by fate (`wording.FATES`)."""
-        return {name: getattr(self, name) for name in FATES}
 
     @property
     def end(self) -> int:

@@ -169,10 +169,7 @@ class Run:
     @property
     def gone(self) -> str:
         """What became of the records that were read and not kept, in words."""
-        gone = Counter[str]()
-        for one in self.judged:
-            gone.update(one.claim.gone)
-        return fates(gone)
+        return fates(sum((one.claim.counts for one in self.judged), Counter()))
 
     @property
     def failed(self) -> int:
@@ -182,7 +179,7 @@ class Run:
     @property
     def records(self) -> int:
         """Number of records that were looked at."""
-        return sum(one.claim.records_in for one in self.judged)
+        return sum(one.claim.counts["records_in"] for one in self.judged)
 
 
 @dataclass(frozen=True)

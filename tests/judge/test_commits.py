@@ -69,7 +69,7 @@ def test_c9_c16_c30_every_commit_is_proved_by_its_files_alone(scenario: Scenario
     for lane, snapshot_id in commits:
         (found,) = scenario.table.verify(snapshot_id)
         assert (found.claim.lane, found.passed) == (lane, True)
-    assert bool(found.claim.records_in_place) is (went == "quarantined 1" or lane == "erase")
+    assert bool(found.claim.counts["records_in_place"]) is (went == "quarantined 1" or lane == "erase")
 
 
 def test_the_command_tells_every_promise(scenario: Scenario) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -30,7 +31,7 @@ def judged(reading: JudgedColumns, schema: pa.Schema, read: list[Row], written: 
     """The promises that are broken, judged by values and with a fingerprint that agrees with the written files."""
     parts = tuple(part(side, pa.Table.from_pylist(rows, schema)) for side, rows in ((BEFORE, read), (AFTER, written)))
     taken = fingerprint(pa.Table.from_pylist(written, schema), reading.kept(schema.names))
-    claim = replace(FULL.claim, **counts)
+    claim = replace(FULL.claim, counts=Counter({**FULL.claim.counts, **counts}))
     return {said(judge([Case(claim, parts, one)], schema, reading)[0]) for one in (None, taken)}
 
 

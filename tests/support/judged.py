@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -130,15 +131,18 @@ class Planned:
     def _but(self, word: str) -> Planned:
         sign, text = word[0], word[1:]
         if word == "nothing":
-            none: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
-            return Planned(replace(self.claim, **none), (), ())
+            return Planned(replace(self.claim, counts=Counter()), (), ())
         if sign == "<":
             return replace(self, read=[*self.read, *held(text)])
         if sign == "_":
             return replace(self, left=[*self.left, *held(text, 3)])
         if sign not in "+-=":
             name, _, value = word.partition("=")
-            return replace(self, claim=replace(self.claim, **{_SHORT.get(name, name): literal_eval(value)}))
+            told, name = literal_eval(value), _SHORT.get(name, name)
+            changed = (
+                {name: told} if hasattr(self.claim, name) else {"counts": Counter({**self.claim.counts, name: told})}
+            )
+            return replace(self, claim=replace(self.claim, **changed))
         added = [] if sign == "-" else held(text, self.claim.level_out)
         gone = {int(text)} if sign == "-" else {one.record.offset for one in added if sign == "="}
         return replace(self, written=[*(one for one in self.written if one.record.offset not in gone), *added])
@@ -156,13 +160,14 @@ class Planned:
         return Planned(claim, moved(self.read), moved(self.written), moved(self.left))
 
 
-_COUNTS = ("records_in", "records_out", "superseded", "tombstones_removed", "quarantined", "aborted", "markers_removed")
 _SHORT = {"in": "records_in", "out": "records_out"}
 CLAIM: Final = Claim(
     table="db.orders", lane="clean", plan_id="clean/orders-0", topic="orders", partition=0, now_ms=NOW, level_out=2,
-    clean_below=None, log_end_offset=20, delete_retention_ms=span("1h"), segments_in=64, segments_out=2,
-    bytes_in=12_300_000, bytes_out=8_100_000, records_in=14, records_out=9, superseded=3, tombstones_removed=1,
-    quarantined=1,
+    clean_below=None, log_end_offset=20, delete_retention_ms=span("1h"),
+    counts=Counter(
+        segments_in=64, segments_out=2, bytes_in=12_300_000, bytes_out=8_100_000, records_in=14, records_out=9,
+        superseded=3, tombstones_removed=1, quarantined=1,
+    ),
 )  # fmt: skip
 CLEANING: Final = Planned(
     CLAIM,

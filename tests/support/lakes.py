@@ -4,6 +4,7 @@ Everything is real: PyIceberg on the embedded lake in a temporary folder.
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -163,7 +164,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
     told = ("topic", "partition", "now_ms", "clean_below", "log_end_offset")
     claim = Claim(
         table=plan.table, plan_id=plan.id, lane=plan.lane.value, level_out=0, delete_retention_ms=None,
-        **{name: getattr(plan, name) for name in told}, **change.counts.model_dump(),
+        counts=Counter(change.counts.model_dump()), **{name: getattr(plan, name) for name in told},
     )  # fmt: skip
     verdict = Verdict(claim, (finding,))
     Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict}, stage.stored())

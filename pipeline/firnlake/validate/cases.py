@@ -8,6 +8,7 @@ The claim is derived from the change and that snapshot, never taken from the pla
 a summary tells are only compared with those of the judge.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -197,8 +198,8 @@ def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figu
         ),
         markers=tuple(basis.markers(plan)) if decides else (),
         figures=tuple((name, str(told), str(one)) for name, (told, one) in figures.items()),
+        counts=Counter(change.counts.model_dump()),
         **{name: found[name] for name in own},
-        **change.counts.model_dump(),
     )
 
 

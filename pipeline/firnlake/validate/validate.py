@@ -226,7 +226,7 @@ def _own_findings(
     """
     identifier = ".".join(target.name())
     policy = Policies.parse(identifier, target.properties).default
-    writing = [one for one in cases if one.written and one.claim.records_out]
+    writing = [one for one in cases if one.written and one.claim.counts["records_out"]]
     if policy.validate_suites == "none" or not writing:
         return {}
     from firnlake_expectations.checkpoint import findings_of_suites
