@@ -39,11 +39,6 @@ from firnlake_expectations.wording import count
 
 SHOWN: Final = 20
 """Number of topic partitions, topics and reasons that are printed, unless --limit says otherwise."""
-_UNKNOWN: Final = {
-    "tombstones": "a condition on columns says which records are tombstones, and metadata does not count them",
-    "cleaned through": "nothing is cleaned yet",
-}
-"""What a dash means, by heading."""
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 """The names that Kafka allows for topics."""
 
@@ -145,7 +140,6 @@ def _show(status: Status, limit: int) -> None:
             for part in parts
             for one in part.levels
         ],
-        _UNKNOWN,
     )
     show.table(
         f"{table}: cleaning",
@@ -162,7 +156,6 @@ def _show(status: Status, limit: int) -> None:
             )
             for part in parts
         ],
-        _UNKNOWN,
     )
     show.more(table, status.topic_partitions, limit, "topic partition")
     for part in parts:

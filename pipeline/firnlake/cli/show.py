@@ -3,9 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import typer
@@ -89,16 +88,11 @@ def end(failures: Sequence[FirnError | str]) -> None:
         raise typer.Exit(first.exit_code if isinstance(first, FirnError) else 1)
 
 
-def table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    unknown: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table under a title; numbers are right-aligned and grouped by thousands, and a dash stands for None.
 
     Nothing is cut: long texts are wrapped. If the columns don't fit next to each other, each row becomes a block of
-    lines ``column  value``. ``unknown`` says what a dash means in a column; a line below the table tells it.
+    lines ``column  value``.
     """
     if not rows:
         line(f"{title}: none")
@@ -120,9 +114,6 @@ def table(
     else:
         for row in cells:
             facts([*zip(columns, row, strict=True), ("", "")])
-    for position, name in enumerate(columns):
-        if name in unknown and any(row[position] is None for row in rows):
-            line(f"{name} –: {unknown[name]}")
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:
