@@ -13,6 +13,7 @@ import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
@@ -64,17 +65,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         return column.cast(kind)
     chunks = [chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk for chunk in column.chunks]
-    whole = (chunk.take(pa.array(range(len(chunk)))) if _begins_later(chunk) else chunk for chunk in chunks)
+    # DuckDB refuses a nested array that is a slice of a larger one: a copy begins where it begins.
+    whole = (chunk.take(np.arange(len(chunk))) if pa.types.is_nested(kind) else chunk for chunk in chunks)
     return pa.chunked_array([chunk.view(kind) for chunk in whole], kind)
-
-
-def _begins_later(array: pa.Array) -> bool:
-    """True when a nested array is a slice of a larger one, which DuckDB refuses inside a struct."""
-    kind = array.type
-    if not pa.types.is_nested(kind):
-        return False
-    inner = [array.field(number) for number in range(len(kind))] if pa.types.is_struct(kind) else [array.values]
-    return bool(array.offset) or any(bool(one.offset) or _begins_later(one) for one in inner)
 
 
 @lru_cache(1000)

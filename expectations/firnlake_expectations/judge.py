@@ -60,17 +60,15 @@ def judge(
 def examine(duck: Duck, layout: Layout, samples: Shown) -> list[Verdict]:
     """The verdicts on the cases of `layout`, from one run of the SQL in an empty database."""
     fill(duck, layout)
-    compares = True
     if layout.lane == RETAIN:
         derive_retention(duck, layout)
         figures = duck.dicts(_DROPPED)
     else:
-        compares = derive(duck, layout)
-        figures = list(_figures(duck, copies=layout.lane in COPIES, compares=compares))
+        derive(duck, layout)
+        figures = list(_figures(duck, copies=layout.lane in COPIES))
     promises = promises_for(layout.lane)
     rules = dict.fromkeys(rule for promise in promises for rule in promise.rules)
-    there = [rule for rule in rules if compares or rule.view not in ("groups", "levels")]
-    broken = _broken(duck, there, len(layout.cases))
+    broken = _broken(duck, rules, len(layout.cases))
     for case, counted, violations in zip(layout.cases, figures, broken, strict=True):
         counted["told"] = len(case.claim.figures)
         # If the same records were read and written, but compaction has taken another fingerprint, then it must have
@@ -134,12 +132,9 @@ _FIGURES = {
 """Figures that are always counted, as SQL over a row of `groups`."""
 
 
-def _figures(duck: Duck, *, copies: bool, compares: bool) -> Iterator[dict[str, int]]:
+def _figures(duck: Duck, *, copies: bool) -> Iterator[dict[str, int]]:
     """The figures of each plan, in the order of the cases, and as a figure the sum of the fingerprints written."""
     sums = ", ".join(f"coalesce(sum({sql}), 0)::BIGINT AS {name}" for name, sql in _FIGURES.items())
-    counted = f"SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan"
-    if not compares:
-        counted = f"SELECT NULL::INTEGER AS of_groups, {', '.join(f'0 AS {name}' for name in _FIGURES)}"
     rows = duck.dicts(
         f"""SELECT plan, coalesce(read_sums.records, 0) AS n_read,
             coalesce(end_in, 0) AS end_in, coalesce(written.records, 0) AS records_out,
@@ -154,7 +149,7 @@ def _figures(duck: Duck, *, copies: bool, compares: bool) -> Iterator[dict[str, 
             sum(fingerprint) AS fingerprint FROM written_sums GROUP BY plan) AS written USING (plan)
         LEFT JOIN (SELECT plan, count(*) AS files FROM files GROUP BY plan) USING (plan)
         LEFT JOIN (SELECT plan, sum(records) AS records FROM hidden GROUP BY plan) AS hidden_sums USING (plan)
-        LEFT JOIN ({counted}) AS g ON plan = of_groups ORDER BY plan"""
+        LEFT JOIN (SELECT plan AS of_groups, {sums} FROM groups GROUP BY plan) AS g ON plan = of_groups ORDER BY plan"""
     )
     for row in rows:
         counts = {name: int(row[name] or 0) for name in _FIGURES}

@@ -21,7 +21,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -226,8 +226,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 ROWS: Final = 1 << 18
 BYTES: Final = 32 << 20
-"""Rows and bytes narrowed at a time, and rows of delete files loaded at a time: fewer cost more calls, more cost
-memory."""
+"""Rows and bytes narrowed at a time: fewer cost more calls, more cost memory."""
 
 
 def fill(duck: Duck, layout: Layout) -> None:
@@ -272,32 +271,14 @@ class Visible:
         return tuple(dict.fromkeys(column for columns in self._known for column in columns))
 
     def _load(self, duck: Duck, deletes: Iterable[Deletes]) -> None:
-        waiting: dict[tuple[Any, ...], list[pa.Table]] = {}
-        held = 0
         for number, one in enumerate(deletes):
             for rows in one.read():
-                columns = one.columns or ("file_path", "pos")
-                plain = plain_columns(rows, columns)
-                plain = plain.append_column("number", pa.repeat(pa.scalar(number, pa.int32()), rows.num_rows))
-                waiting.setdefault((one.columns, *plain.schema.types), []).append(plain)
-                held += rows.num_rows
-                if held >= ROWS:
-                    self._insert(duck, waiting)
-                    held = 0
-        self._insert(duck, waiting)
-
-    def _insert(self, duck: Duck, waiting: dict[tuple[Any, ...], list[pa.Table]]) -> None:
-        """Insert the rows `waiting` by what they compare and their types, and forget them: delete files may be many and
-        small."""
-        for (columns, *_), tables in waiting.items():
-            with duck.seeing(held=pa.concat_tables(tables)):
-                if not columns:
-                    duck.run("INSERT INTO positions SELECT number, c0, c1 FROM held")
-                    continue
-                name = self._known.setdefault(columns, f"equality_{len(self._known)}")
-                duck.run(f"CREATE TABLE IF NOT EXISTS {name} AS SELECT * FROM held LIMIT 0")
-                duck.run(f"INSERT INTO {name} SELECT * FROM held")
-        waiting.clear()
+                with duck.seeing(held=plain_columns(rows, one.columns or ("file_path", "pos"))):
+                    into = "positions"
+                    if one.columns:
+                        into = self._known.setdefault(one.columns, f"equality_{len(self._known)}")
+                        duck.run(f"CREATE TABLE IF NOT EXISTS {into} AS SELECT 0 AS number, * FROM held LIMIT 0")
+                    duck.run(f"INSERT INTO {into} SELECT {number}, * FROM held")
 
     def _hidden_places(
         self, duck: Duck, reached: Sequence[tuple[str, Listed]]
