@@ -4,7 +4,7 @@
     values orders: merge.segments · doubts                what they come to
     segments L3[0-99],bytes=300 2*L0 | 1/L2,run=7         more segments: level, offsets, facts (FACTS)
     removed [0-20] · stray 15 · undecided 15              what lies beside the segments
-    bounds offsets=2..9 ages=3h..1h · override ...        what a person asks of one run
+    override ...                                          what a person asks of one run
     at 1d                                                 the clock, from NOW
     look merge full · look! full                          the work of these lanes or of all, or why they wait
     state · plan full · order full                        figures, a plan, the order of work
@@ -34,7 +34,6 @@ from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
 from firnlake.table.segment import SCHEMA, Segment, Segments, TopicPartition, UnassignedFile
-from firnlake.table.state import UNBOUNDED, ScopeBounds
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
 
@@ -97,7 +96,6 @@ class Looking:
         self.strays: tuple[UnassignedFile, ...] = ()
         self.removed: defaultdict[TopicPartition, tuple[Segment, ...]] = defaultdict(tuple)
         self.transactions = Transactions()
-        self.bounds = ScopeBounds()
         self.published: int | None = None
         self._next: defaultdict[TopicPartition, int] = defaultdict(int)
         self._made = 0
@@ -169,15 +167,6 @@ class Looking:
     def do_published(self, rest: str) -> None:
         """The clock of the newest commit of Firn."""
         self.published = NOW + span(rest)
-
-    def do_bounds(self, rest: str) -> None:
-        bounds: dict[str, int | None] = {}
-        for name, value in _pairs(rest):
-            ends = zip(("from", "until"), value.split(".."), strict=True)
-            kind = "ms" if name == "ages" else "offset"
-            read = _before if name == "ages" else int
-            bounds |= {f"{end}_{kind}": read(text) if text else None for end, text in ends}
-        self.bounds = ScopeBounds(**bounds)
 
     def do_at(self, rest: str) -> None:
         self.now = NOW + span(rest)
@@ -296,16 +285,10 @@ class Looking:
     def _states(self, *, surveyed: bool = False) -> list[State]:
         """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
         segments = self._table()
-        sensed = Sensed(
-            segments,
-            self._policies(),
-            self.now,
-            self.removed,
-            dict.fromkeys(segments, self.transactions),
-            bounds=self.bounds,
-        )
+        transactions = dict.fromkeys(segments, self.transactions)
+        sensed = Sensed(segments, self._policies(), self.now, self.removed, transactions)
         states = sensed.states()
-        for state in states if surveyed and self.bounds == UNBOUNDED else ():
+        for state in states if surveyed else ():
             if state.topic_partition in sensed.quiet:
                 assert not has_work(state, Lane), state.topic_partition
                 assert not any(map(state.too_large, state.head))

@@ -57,16 +57,6 @@ def params() -> dict[str, Param]:
         "ask": _switch("Ask before publishing: the run shows the figures and waits for approval."),
         "topics": _names("Only these topics, one per line. Empty: all."),
         "partitions": _names("Only these topic partitions, such as orders-3, one per line. Empty: all."),
-        "from_offset": _offset(
-            "Only segments that start at this offset or later. Not for lanes convert, erase, full, retain."
-        ),
-        "until_offset": _offset(
-            "Stop before the first segment that ends past this offset. Not for lanes convert, erase, retain."
-        ),
-        "from_time": _time("Only segments without an older timestamp. Not for lanes convert, erase, full, retain."),
-        "until_time": _time(
-            "Stop before the first segment with a newer timestamp. Not for lanes convert, erase, retain."
-        ),
         "properties": Param(
             {},
             type="object",
@@ -80,33 +70,18 @@ def params() -> dict[str, Param]:
 
 def scope_of(asked: Mapping[str, Any]) -> "Scope":
     """The scope to which the params ``asked`` restrict a run. Raises RefusedError when they are invalid."""
-    from firnlake import clock
     from firnlake.plan.read_states import Scope
     from firnlake.table.segment import TopicPartition
-    from firnlake.table.state import ScopeBounds
 
     return Scope(
         topics=tuple(asked["topics"] or ()),
         partitions=tuple(TopicPartition.parse(name) for name in asked["partitions"] or ()),
-        bounds=ScopeBounds(
-            asked["from_offset"],
-            asked["until_offset"],
-            *(clock.parse(asked[name]) if asked[name] else None for name in ("from_time", "until_time")),
-        ),
         properties={name: _text(value) for name, value in asked["properties"].items()},
     )
 
 
 def _names(description: str) -> Param:
     return Param([], type=["array", "null"], items={"type": "string"}, section=_RECORDS, description=description)
-
-
-def _offset(description: str) -> Param:
-    return Param(None, type=["integer", "null"], minimum=0, section=_RECORDS, description=description)
-
-
-def _time(description: str) -> Param:
-    return Param(None, type=["string", "null"], format="date-time", section=_RECORDS, description=description)
 
 
 def _switch(description: str) -> Param:

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from firnlake.inspect.versions import Key
 
 
-def time_option(name: str, description: str) -> Any:
-    return typer.Option(name, parser=clock.parse, metavar="TIME", help=description)
-
-
 def topic_partition_option(description: str) -> Any:
     return typer.Option("--partition", parser=TopicPartition.parse, metavar="TOPIC-PARTITION", help=description)
 
@@ -37,7 +33,13 @@ Limit = Annotated[
     int, typer.Option("--limit", min=1, metavar="N", help="Print at most N entries of a list; --json prints all.")
 ]
 Now = Annotated[
-    int | None, time_option("--now", "The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.")
+    int | None,
+    typer.Option(
+        "--now",
+        parser=clock.parse,
+        metavar="TIME",
+        help="The time of all decisions: ISO 8601 or epoch milliseconds. Default: now.",
+    ),
 ]
 OneTopicPartition = Annotated[
     TopicPartition | None,

@@ -20,7 +20,6 @@ from firnlake.cli.options import (
     at,
     engines,
     pairs,
-    time_option,
     topic_partition_option,
 )
 from firnlake.cli.show import Size
@@ -36,7 +35,6 @@ from firnlake.run import run as run_lanes
 from firnlake.table.columns import is_table_of_records
 from firnlake.table.history import Counts
 from firnlake.table.segment import TopicPartition
-from firnlake.table.state import ScopeBounds
 from firnlake_expectations.data_quality import build_pages
 from firnlake_expectations.wording import count, fates
 
@@ -50,17 +48,6 @@ OneLane = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Plan even if no threshold is crossed.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")]
 Partitions = Annotated[list[TopicPartition] | None, topic_partition_option("Only this topic partition. Repeatable.")]
-FromOffset = Annotated[
-    int | None,
-    typer.Option("--from-offset", min=0, help="Only segments that start at this offset or later; not for lane full."),
-]
-UntilOffset = Annotated[
-    int | None, typer.Option("--until-offset", min=0, help="Stop before the first segment that ends past this offset.")
-]
-FromTime = Annotated[
-    int | None, time_option("--from-time", "Only segments without older timestamps (not for lane full).")
-]
-UntilTime = Annotated[int | None, time_option("--until-time", "Stop before the first segment with a newer timestamp.")]
 Instead = Annotated[
     list[str] | None,
     typer.Option(
@@ -77,18 +64,13 @@ def plan(
     force: Force = False,
     topic: Topics = None,
     partition: Partitions = None,
-    from_offset: FromOffset = None,
-    until_offset: UntilOffset = None,
-    from_time: FromTime = None,
-    until_time: UntilTime = None,
     properties: Instead = None,
     now: Now = None,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
     """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
-    bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
-    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), pairs(properties))
     work = dict(plan_lanes(Lake.load(), table, at(now), force, scope, (lane,) if lane else tuple(Lane)))
     _show_plans(table, work, limit, as_json)
 
@@ -100,10 +82,6 @@ def run(
     force: Force = False,
     topic: Topics = None,
     partition: Partitions = None,
-    from_offset: FromOffset = None,
-    until_offset: UntilOffset = None,
-    from_time: FromTime = None,
-    until_time: UntilTime = None,
     properties: Instead = None,
     now: Now = None,
     engine: EngineName = None,
@@ -112,8 +90,7 @@ def run(
     """Sense, plan, compact, validate and publish, in one process. Spark starts only if a lane needs it."""
     lake = Lake.load()
     lanes = (lane,) if lane else tuple(Lane)
-    bounds = ScopeBounds(from_offset, until_offset, from_time, until_time)
-    scope = Scope(tuple(topic or ()), tuple(partition or ()), bounds, pairs(properties))
+    scope = Scope(tuple(topic or ()), tuple(partition or ()), pairs(properties))
     done = []
     with engines(engine, f"firn run {table}", as_json) as started:
         for result in run_lanes(lake, table, at(now), started.of, lanes, force, until_idle, scope):

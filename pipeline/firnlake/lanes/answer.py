@@ -167,11 +167,6 @@ class Traits:
         return self.cleans or self.serves_requests
 
     @property
-    def whole(self) -> bool:
-        """True if the lane works on a whole topic partition at once; then its inputs may all stay in place."""
-        return self.writes == "deletes" or self.serves_requests
-
-    @property
     def replaces(self) -> bool:
         """True if readers see the same records after the lane's commits (Iceberg's operation `replace`)."""
         return self.writes == "deletes" or (self.copies and not self.serves_requests)

@@ -18,7 +18,7 @@ def look(state: State, force: bool) -> Work | Waits:
     whole = state.policy.merge_segments
 
     def possible(segment: Segment) -> bool:
-        return segment.path not in state.active and not state.excess(segment) and state.bounds.hold(segment)
+        return segment.path not in state.active and not state.excess(segment)
 
     longest = 0
     for series in state.series(LANDED, possible):

@@ -20,8 +20,8 @@ from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import Policies
 from firnlake.table.removed_tombstones import removed_tombstones
 from firnlake.table.restarts import restarted
-from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition
-from firnlake.table.state import UNBOUNDED, Requested, ScopeBounds, State
+from firnlake.table.segment import Segment, Segments, TopicPartition
+from firnlake.table.state import Requested, State
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
 
 SHOWN = 20
@@ -36,20 +36,15 @@ class Scope:
     """Whole topics; without ``topics`` and ``partitions``, the run is for all topic partitions."""
     partitions: tuple[TopicPartition, ...] = ()
     """Single topic partitions, in addition to ``topics``."""
-    bounds: ScopeBounds = UNBOUNDED
     properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Properties (``firn.…``, only ``OVERRIDABLE`` ones) that replace the table's properties in this run."""
 
     def obstacle(self, lane: Lane) -> str | None:
         """Why ``lane`` can't keep to this scope, and what is allowed; None when it can."""
-        traits, allowed = lane.traits, ""
-        if traits.writes == "nothing" and (self.bounds != UNBOUNDED or self.properties):
-            allowed = "topics and topic partitions, because only the table's properties set its retention"
-        elif traits.whole and self.bounds != UNBOUNDED:
-            allowed = "topics and topic partitions, because the lane works on a whole topic partition at once"
-        elif traits.level_out == TAIL and self.bounds.begins:
-            allowed = "upper bounds, because the lane cleans a log from its start"
-        return f"lane {lane} can't be restricted to {self}; allowed: {allowed}" if allowed else None
+        if lane.traits.writes != "nothing" or not self.properties:
+            return None
+        allowed = "topics and topic partitions, because only the table's properties set its retention"
+        return f"lane {lane} can't be restricted to {self}; allowed: {allowed}"
 
     def check(self, lane: Lane) -> None:
         """Raise RefusedError when ``lane`` can't keep to this scope."""
@@ -75,9 +70,9 @@ class Scope:
         return frozenset(one for one in segments if one.topic in self.topics) | frozenset(self.partitions)
 
     def __str__(self) -> str:
-        """A text such as ``orders-3, offsets ..4711, firn.merge.segments=4``; empty if the scope is the whole table."""
+        """A text such as ``orders-3, firn.merge.segments=4``; empty if the scope is the whole table."""
         changes = (f"{name}={value}" for name, value in self.properties.items())
-        return ", ".join(filter(None, (*self.topics, *map(str, self.partitions), str(self.bounds), *changes)))
+        return ", ".join(filter(None, (*self.topics, *map(str, self.partitions), *changes)))
 
 
 EVERYTHING = Scope()
@@ -94,7 +89,6 @@ class Sensed:
     transactions: Mapping[TopicPartition, Transactions] = field(default_factory=dict)
     requested: Mapping[TopicPartition, Requested] = field(default_factory=dict)
     """The requests for keys, by topic partition."""
-    bounds: ScopeBounds = UNBOUNDED
     only: frozenset[TopicPartition] = frozenset()
     """The topic partitions to which ``states`` is restricted; empty for all."""
 
@@ -109,14 +103,9 @@ class Sensed:
     _known: dict[TopicPartition, State] = field(default_factory=dict)
 
     def states(self, every: bool = True) -> list[State]:
-        """The states of the topic partitions, by topic and partition; without ``every``, of those that are not quiet.
-
-        Within bounds, a part of a topic partition may be due although the whole of it is left to another lane, so none
-        is quiet then.
-        """
+        """The states of the topic partitions, by topic and partition; without ``every``, of those not quiet."""
         chosen = sorted(self.only & self.segments.keys()) if self.only else self.segments
-        looked_at = every or self.bounds != UNBOUNDED
-        return [self.state(where) for where in chosen if looked_at or where not in self.quiet]
+        return [self.state(where) for where in chosen if every or where not in self.quiet]
 
     def state(self, where: TopicPartition) -> State:
         """The state of the topic partition ``where``; its lanes share what it has computed."""
@@ -129,7 +118,6 @@ class Sensed:
                 self.segments.strays_of(where),
                 self.removed_tombstones.get(where, ()),
                 self.transactions.get(where, NO_TRANSACTIONS),
-                self.bounds,
                 self.requested.get(where),
                 self._restarts.get(where.topic, ""),
             )
@@ -164,4 +152,4 @@ def read_once(
     transactions = transactions_of(table, segments, only) if look_at_transactions else {}
     removed = removed_tombstones(table, identifier, cache)
     requested = requested_in(erasures_of(table), segments, removed)
-    return Sensed(segments, policies, now_ms, removed, transactions, requested, scope.bounds, only)
+    return Sensed(segments, policies, now_ms, removed, transactions, requested, only)

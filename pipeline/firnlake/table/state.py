@@ -6,63 +6,17 @@ from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
 
-from firnlake.clock import exact_span, show_ms
+from firnlake.clock import exact_span
 from firnlake.table.policy import LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, TopicPartition, UnassignedFile
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
 @dataclass(frozen=True)
-class ScopeBounds:
-    """Inclusive bounds on the segments that a run may take; None means no bound. Times are epoch milliseconds.
-
-    A segment that exceeds an upper bound is left alone, and so is every segment after it. The same rule applies to a
-    segment that is too young (C11).
-    """
-
-    from_offset: int | None = None
-    until_offset: int | None = None
-    from_ms: int | None = None
-    until_ms: int | None = None
-
-    @property
-    def begins(self) -> bool:
-        """True when the bounds leave out the beginning of the log."""
-        return self.from_offset is not None or self.from_ms is not None
-
-    def passed_by(self, segment: Segment) -> str | None:
-        """A message about the upper bound that ``segment`` exceeds; None when it exceeds no upper bound."""
-        if self.until_offset is not None and segment.last_offset > self.until_offset:
-            return f"past offset {self.until_offset}, the upper bound of this run"
-        if self.until_ms is not None and segment.newest_ms > self.until_ms:
-            return f"newer than {show_ms(self.until_ms)}, the upper bound of this run"
-        return None
-
-    def hold(self, segment: Segment) -> bool:
-        """True when all of ``segment`` is within the bounds."""
-        early = self.from_offset is not None and segment.base_offset < self.from_offset
-        old = self.from_ms is not None and segment.oldest_ms < self.from_ms
-        return not early and not old and self.passed_by(segment) is None
-
-    def __str__(self) -> str:
-        """The bounds in words, such as ``offsets 100..``; empty if there are none."""
-        times = (None if one is None else show_ms(one) for one in (self.from_ms, self.until_ms))
-        ranges = (("offsets", self.from_offset, self.until_offset), ("times", *times))
-        return ", ".join(
-            f"{name} {'' if first is None else first}..{'' if last is None else last}"
-            for name, first, last in ranges
-            if first is not None or last is not None
-        )
-
-
-UNBOUNDED = ScopeBounds()
-
-
-@dataclass(frozen=True)
 class HeldBack:
     """The first segment of the head that must be left alone, together with every segment after it.
 
-    ``rule`` names the rule (C10, C11) or the user's wish, and ``why`` gives the reason. ``until_ms`` is the time (epoch
+    ``rule`` names the rule (C10, C11), and ``why`` gives the reason. ``until_ms`` is the time (epoch
     milliseconds) at which the reason ends; None if time alone does not end the reason.
     """
 
@@ -154,8 +108,6 @@ class State:
     removed_tombstones: tuple[Segment, ...] = ()
     """Segments of tombstones that were removed from this topic partition (branch ``firn_tombstones``)."""
     transactions: Transactions = NO_TRANSACTIONS
-    bounds: ScopeBounds = UNBOUNDED
-    """The bounds that the user set for this run."""
     requested: Requested | None = None
     """The requests for keys of this topic partition; None if there are none."""
     restart: str = ""
@@ -183,7 +135,7 @@ class State:
 
     def may_clean(self, segment: Segment) -> bool:
         """True when a cleaning of part of the head may take ``segment`` in this run."""
-        return segment.path in self._cleanable and not self.too_large(segment) and self.bounds.hold(segment)
+        return segment.path in self._cleanable and not self.too_large(segment)
 
     @cached_property
     def _cleanable(self) -> frozenset[str]:
@@ -218,8 +170,6 @@ class State:
                 return HeldBack(segment, "C11", why, segment.newest_ms + lag)
             if self.undecided and segment.last_offset >= self.undecided.offset:
                 return HeldBack(segment, "C10", f"not decided: {self.undecided}")
-            if passed := self.bounds.passed_by(segment):
-                return HeldBack(segment, "asked for", passed)
         return None
 
     @property

@@ -46,7 +46,6 @@ def driver(server: Server, dag_id: str, run_id: str) -> psutil.Process | None:
     [
         (dag_id_of(QUIET), {"lane": "fastest"}, "'fastest' is not one of"),
         (dag_id_of(QUIET), {"force": "yes"}, "'yes' is not of type 'boolean'"),
-        (dag_id_of(QUIET), {"until_offset": -1}, "-1 is less than the minimum of 0"),
         (dag_id_of(QUIET), {"topics": "orders"}, "'orders' is not of type"),
         ("firn_maintain", {"tables": ["no.such"]}, "'no.such' is not one of"),
     ],
