@@ -36,8 +36,8 @@ from firnlake.airflow import dags
 
 globals().update(dags(__file__))
 """
-"""A file of DAGs that gives each process which reads it a home of its own: each task then runs on a worker that shares no
-folder with those before it, nor with the API server (C22, C25)."""
+"""A file of DAGs that gives each process which reads it a home of its own: each task then runs on a worker that shares
+no folder with those before it, nor with the API server (C22, C25)."""
 
 
 @pytest.fixture(scope="session")
