@@ -189,7 +189,7 @@ SCALE ?= 1
 QUICK := 0.25
 FAMILIES ?=
 .PHONY: bench
-bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure FAMILIES=base,... (default: all that take minutes) and peers, into docs/performance.md; BASE=COMMIT compares with that commit instead
+bench: setup $(DONE)/jars $(DONE)/kafka-jars ## measure FAMILIES=base,... (default: all) and peers, into docs/performance.md; BASE=COMMIT compares with that commit instead
 	@$(BENCH) $(FAMILIES) --scale $(SCALE) --docs $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-quick

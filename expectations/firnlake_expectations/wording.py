@@ -18,7 +18,10 @@ KEY_CHARACTERS = 80
 
 
 def printable(text: str) -> str:
-    """``text`` as one line that is safe to show on a page: unprintable characters are escaped."""
+    """``text`` as one line that is safe to show in a terminal, log or page: unprintable characters are escaped.
+
+    Unprintable characters are control characters (such as ESC), line ends, and marks that change the direction of text.
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -2,6 +2,8 @@
 
 import logging
 
+from firnlake_expectations.wording import printable
+
 log = logging.getLogger(__name__)
 
 
@@ -74,13 +76,3 @@ def contained(error: Exception, subject: str) -> FirnError:
     if isinstance(error, OSError):
         return UnavailableError(f"{subject}: {reason}; try again later")
     return FailedError(f"{subject}: {reason}; allowed: what Firn and its libraries can process")
-
-
-def printable(text: str) -> str:
-    """``text`` as one line that is safe to show in a terminal, log or page: unprintable characters are escaped.
-
-    Unprintable characters are control characters (such as ESC), line ends, and marks that change the direction of text.
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -26,9 +26,9 @@ PRODUCT = (*SOURCE_ROOTS, "dags")
 LONG = 600
 """Lines of the longest module that can be read in one go."""
 FLOORS = (
-    {"errors", "progress", "firnlake_expectations"},
-    {"clock"},
-    {"iceberg", "engine"},
+    {"progress", "firnlake_expectations"},
+    {"errors"},
+    {"iceberg", "engine", "clock"},
     {"table"},
     {"lanes"},
     {"job"},

@@ -10,12 +10,12 @@ from pydantic_core import to_json
 from firnlake.airflow.figures import figures_of, metrics
 from firnlake.airflow.pages import overview_html, problem_html, table_html
 from firnlake.cli.overview import show_bytes
-from firnlake.errors import RefusedError, printable
+from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import PartitionCondition, Status, path_of, read
 from firnlake_expectations.case import Finding, Verdict
 from firnlake_expectations.data_quality import Seen, Tombstones, table_of
-from firnlake_expectations.wording import plain
+from firnlake_expectations.wording import plain, printable
 from tests.support.examples import HOSTILE_NAMES
 from tests.support.judged import CLAIM
 from tests.support.lakes import NOW, TABLE

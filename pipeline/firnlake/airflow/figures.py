@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
 from firnlake.clock import now_ms
-from firnlake.errors import FirnError, printable
+from firnlake.errors import FirnError
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import Status, write_snapshot
 from firnlake.job.plan import Plan
 from firnlake.job.stage import MOST_PLANS, Stage, open_stages
 from firnlake_expectations.data_quality import build_pages, page_of
-from firnlake_expectations.wording import fates
+from firnlake_expectations.wording import fates, printable
 
 PLANS_SHOWN = 50
 MOST_JOBS = 1000

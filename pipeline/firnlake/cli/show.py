@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from firnlake.clock import show_ms, show_span
-from firnlake.errors import ConflictError, FirnError, printable
-from firnlake_expectations.wording import count, size
+from firnlake.errors import ConflictError, FirnError
+from firnlake_expectations.wording import count, printable, size
 
 LABEL_COLUMNS: Final = 24
 """The widest column of labels."""

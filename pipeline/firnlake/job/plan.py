@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PlainSerializer
 
 from firnlake.clock import ahead
-from firnlake.errors import RefusedError, UnavailableError, printable
+from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.files import JOB_ID, FrozenModel, job_of
 from firnlake.lanes import Lane
 from firnlake.table.segment import TAIL, Segment, TopicPartition
 from firnlake.table.transactions import Marker
-from firnlake_expectations.wording import count
+from firnlake_expectations.wording import count, printable
 
 _NARROW_BYTES = 32
 """Bytes that a record's key and offset take in a file, for a key of usual length."""

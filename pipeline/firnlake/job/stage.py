@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from pyiceberg.table import Table
 
-from firnlake.errors import ConflictError, GoneError, RefusedError, printable
+from firnlake.errors import ConflictError, GoneError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import (
     JOB_ID,
@@ -40,6 +40,7 @@ from firnlake.job.change import Change
 from firnlake.job.plan import Plan, stage_parts
 from firnlake.table.segment import TopicPartition
 from firnlake_expectations.case import Verdict
+from firnlake_expectations.wording import printable
 
 MOST_BYTES: Final = 8 << 30
 """Maximum file bytes of a job with several plans. Readers see a job's results together, and a failure repeats the whole
