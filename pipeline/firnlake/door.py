@@ -85,7 +85,7 @@ class MaintainedTable:
         return (preview if dry_run else adopt)(self.opened.lake, self.name, choice, properties)
 
     def land(self, *paths: Path | str, topic: str | None = None, partition: int | None = None) -> Landed:
-        """Append the records of ``paths`` (Parquet, Arrow, JSON lines, CSV, Kafka's `.log`) in one commit."""
+        """Append the records of ``paths`` (Parquet, JSON lines, Kafka's `.log`) in one commit."""
         return land(self.opened.lake, self.name, [Path(path) for path in paths], topic, partition)
 
     def plan(self, *lanes: Lane | str, force: bool = False, scope: Scope = EVERYTHING) -> Mapping[Lane, LanePlans]:

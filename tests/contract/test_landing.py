@@ -25,7 +25,7 @@ from firnlake.errors import RefusedError, UnavailableError
 from infra.foreign.files import files_under, on_disk
 from tests.support.examples import fuzzed_less
 from tests.support.faults import Nth, watched
-from tests.support.records import HEADING, NOW, History, Record, json_lines, rows_of
+from tests.support.records import NOW, History, Record, json_lines, rows_of
 from tests.support.scenario import Scenario
 
 BEYOND_DOUBLES = 2**53 + 1
@@ -41,15 +41,10 @@ def column(name: str, values: pa.Array) -> pa.Table:
     return rows.set_column(rows.column_names.index(name), name, values)
 
 
-def written(rows: pa.Table, suffix: str = ".parquet", **options: Any) -> bytes:
-    """A file of ``rows``, in Parquet or one of Arrow's formats."""
+def written(rows: pa.Table, **options: Any) -> bytes:
+    """A Parquet file of ``rows``."""
     buffer = io.BytesIO()
-    if suffix == ".parquet":
-        pq.write_table(rows, buffer, **options)
-    else:
-        start = pa.ipc.new_stream if suffix == ".stream" else pa.ipc.new_file
-        with start(buffer, rows.schema) as writer:
-            writer.write_table(rows)
+    pq.write_table(rows, buffer, **options)
     return buffer.getvalue()
 
 
@@ -149,9 +144,6 @@ FILES: dict[str, tuple[str, bytes, str]] = {
     ),
     "other columns": ("a.parquet", written(ROWS.append_column("x", pa.array([3, 4]))), "headers, x; unknown: x"),
     "two Parquet files": ("a.parquet", whole * 2, "is several files, one after the other; allowed: one whole file"),
-    "two Arrow files": ("a.arrow", written(ROWS, ".arrow") * 2, "is several files, one after the other; allowed: one "),
-    "two Arrow streams": ("a.arrow", written(ROWS, ".stream") * 2, "one whole Arrow stream"),
-    "a stream that is cut off": ("a.arrow", written(ROWS, ".stream")[:-8], "one whole Arrow stream"),
     "text": ("a.parquet", written(column("topic", not_utf8()), store_schema=False), "allowed: text in UTF-8"),
     "name": ("a.parquet", written(ROWS, store_schema=False).replace(b"value", b"\x80alue"), "can't be read"),
     "deep": (
@@ -189,18 +181,10 @@ def test_c1_every_format_holds_the_same_records(scenario: Scenario) -> None:
         ["timestampType", "headers"]
     )
     at = (NOW - 86_400_000) // 1000
-    moment = datetime.fromtimestamp(at, UTC).isoformat()
-    cells = [("0", "1001", '"{""a"":1}"'), ("1", '""', ""), ("2", "007", '""')]
-    table = [HEADING.split(","), *(["orders", "0", offset, moment, key, value] for offset, key, value in cells)]
     documents = ['offset=0 key=1001 value={"a": 1}', 'offset=1 key="" value=null', 'offset=2 key="007" value=""']
     text = " | ".join(f"{one} timestamp={at}000" for one in documents)
     contents = {
         "a.parquet": written(rows),
-        "a.arrow": written(rows, ".arrow"),
-        "b.feather": written(rows, ".arrow"),
-        "c.arrow": written(rows, ".stream"),
-        "a.csv": "".join(",".join(line) + "\r\n" for line in table).encode(),
-        "a.tsv": "".join("\t".join(line) + "\r\n" for line in table).encode(),
         "a.jsonl": b"\xef\xbb\xbf" + json_lines(text).rstrip(),
     }
     scenario.table.create()

@@ -13,7 +13,7 @@ from firnlake.errors import FirnError, RefusedError
 from infra.foreign.files import files_under, on_disk
 from tests.contract.test_landing import written
 from tests.support.examples import JSON, damaged, fuzzed, refused_or
-from tests.support.records import History, csv_lines, rows_of
+from tests.support.records import History, rows_of
 
 if TYPE_CHECKING:
     from tests.support.scenario import Scenario
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 RECORD: dict[str, Any] = {"key": "k", "value": "v", "topic": "orders", "partition": 0, "offset": 1, "timestamp": 1}
 ROWS = rows_of(History().records("a=1 b=2 -=3 c="))
 PARQUET = st.sampled_from(("none", "snappy", "zstd", "gzip")).map(lambda codec: written(ROWS, compression=codec))
-ARROW = st.sampled_from((".arrow", ".stream")).map(lambda suffix: written(ROWS, suffix))
-CSV = st.just(csv_lines("orders,0,1,1,k,v | orders,0,2,1,,"))
 LINES = st.lists(
     st.dictionaries(st.sampled_from([*RECORD, "level", "is_control", "is_transactional", "producer_id"]), JSON),
     max_size=3,
@@ -52,18 +50,6 @@ def lands_or_is_refused(made: Scenario, suffix: str, content: bytes) -> None:
 @fuzzed
 def test_c26_any_parquet_file(made: Scenario, content: bytes) -> None:
     lands_or_is_refused(made, ".parquet", content)
-
-
-@given(damaged(ARROW) | ARROW | st.binary(max_size=64))
-@fuzzed
-def test_c26_any_arrow_file(made: Scenario, content: bytes) -> None:
-    lands_or_is_refused(made, ".arrow", content)
-
-
-@given(CSV | damaged(CSV) | st.binary(max_size=64))
-@fuzzed
-def test_c26_any_csv_file(made: Scenario, content: bytes) -> None:
-    lands_or_is_refused(made, ".csv", content)
 
 
 @given(damaged(LINES) | LINES | st.binary(max_size=64))

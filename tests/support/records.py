@@ -150,8 +150,6 @@ def _text(content: bytes) -> str:
     return text if text.isprintable() and not re.search(r"[\s=@,|\ufffd]", text) else f"0x{content.hex()}"
 
 
-HEADING: Final = "topic,partition,offset,timestamp,key,value"
-"""Of a CSV file."""
 _BAR: Final = re.compile(r"(?:^|(?<= ))\|(?: |$)")
 _WORD: Final = re.compile(r" (?=\w+=|-[A-Za-z]+(?: |$))")
 _FIELDS: Final = {
@@ -169,11 +167,6 @@ def json_lines(text: str) -> bytes:
     and without the field of ``-name``. Other parts are lines as they are.
     """
     return "".join(f"{_json_line(part.strip())}\n" for part in _BAR.split(text)).encode()
-
-
-def csv_lines(text: str) -> bytes:
-    """HEADING, and beneath it the lines of ``text``, parted by ` | `."""
-    return unescaped("".join(f"{line}\\n" for line in [HEADING, *text.split(" | ")]))
 
 
 def unescaped(text: str) -> bytes:

@@ -32,7 +32,7 @@ from infra.foreign.files import files_under, on_disk
 from tests.support.commands import command
 from tests.support.disturbed import DISTURBING, Disturbed
 from tests.support.log_segments import Entry, batch, marker, segment
-from tests.support.records import DAY, NOW, Record, csv_lines, json_lines, rows_of, span
+from tests.support.records import DAY, NOW, Record, json_lines, rows_of, span
 from tests.support.views import Views
 from tests.support.writers import Writers
 
@@ -154,10 +154,6 @@ class Scenario(Writers, Views, Disturbed):
     def do_json(self, rest: str) -> Iterable[str]:
         """Land JSON lines: each a whole record, but for ``name=<JSON>`` and ``-name`` (see `records.json_lines`)."""
         return self._land_file("jsonl", json_lines(rest))
-
-    def do_csv(self, rest: str) -> Iterable[str]:
-        r"""Land lines of CSV beneath a heading, parted by `` | ``; ``\n`` and ``\xff`` are as in Python."""
-        return self._land_file("csv", csv_lines(rest))
 
     def _run(self, lanes: Sequence[str], force: bool, words: Sequence[str]) -> list[str]:
         done = self.table.run(*lanes, force=force, until_idle="until-idle" in words)

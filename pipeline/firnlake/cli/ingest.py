@@ -45,7 +45,7 @@ def land(
     table: TableName,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Parquet, Arrow, CSV, JSON lines, or Kafka's .log segments."),
+        typer.Argument(metavar="FILE...", help="Parquet, JSON lines, or Kafka's .log segments."),
     ],
     topic: Annotated[
         str | None, typer.Option("--topic", help="Topic of .log files. Default: from the folder's name.")

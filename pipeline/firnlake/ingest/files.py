@@ -1,11 +1,7 @@
-"""Reads files of Kafka records (Parquet, Arrow, CSV, JSON lines, Kafka log segments) into Kafka's columns.
+"""Reads files of Kafka records (Parquet, JSON lines, Kafka log segments) into Kafka's columns.
 
-Files of columns (Parquet, Arrow) are converted column by column, files of text value by value, so that a refusal names
-the line. A file that breaks its format at any byte is refused, because readers that forgive take `"a"b` for ab, and
-everything after an unclosed quote for one field. Messages do not quote a value, because it may hold private data.
-
-Delimited text is as in RFC 4180: its first line names the columns, an empty field is NULL, and an empty field in quotes
-is the empty text. JSON lines have one JSON object per line, which is a record.
+Parquet is converted column by column; JSON lines, which have a record as a JSON object in each line, value by value, so
+that a refusal names the line. Messages do not quote a value, because it may hold private data.
 
 Keys and values become the bytes that Kafka's producers write with a serializer for text or JSON. Text is its UTF-8,
 without quotes. Everything else is JSON in UTF-8, without spaces, with its numbers as they are written. So the number
@@ -21,7 +17,6 @@ from array import array
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -43,26 +38,18 @@ from firnlake_expectations.wording import count
 
 NOT_NULL: Final = ("topic", "partition", "offset", "timestamp")
 REQUIRED: Final = ("key", "value", *NOT_NULL)
-"""The columns that each file has, and each line of a file of JSON lines."""
+"""The columns that each file has, and each line of JSON lines."""
 _KNOWN: Final = (*KAFKA_COLUMNS, *TRANSACTION_COLUMNS, KAFKA.level, KAFKA.delete_horizon)
 """All columns that a file may have. A copy of a data file of the table has the last two, which are left out, because
 what lands has neither."""
-_ARROW: Final = (".arrow", ".feather")
-_DELIMITERS: Final = {".csv": b",", ".tsv": b"\t"}
 _JSON_LINES: Final = (".jsonl", ".json", ".ndjson")
-_SUFFIXES: Final = ", ".join((".parquet", *_ARROW, *_DELIMITERS, *_JSON_LINES, logs.SUFFIX))
-_FILE_MAGIC: Final = b"ARROW1"
-"""Start of a file in Arrow's file format; a file in the stream format has no magic (Arrow, "Columnar Format")."""
-_PARQUET_MAGIC: Final = b"PAR1"
+_SUFFIXES: Final = ", ".join((".parquet", *_JSON_LINES, logs.SUFFIX))
+_MAGIC: Final = b"PAR1"
 """Start and end of a Parquet file."""
-_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 _SHOWN_NAMES: Final = 20
 _NO_COLUMNS: Final = pa.schema([])
 _AT_ONCE: Final = 100_000
-"""Number of records of a file of text that are Python objects at the same time."""
-_FIELD: Final = rb'("(?:[^"]++|"")*+"|[^"%b\r\n]*+)'
-_END: Final = rb"(?:(?:\r?\n)++|\Z)"
-"""The end of a record of delimited text, and the empty lines after it."""
+"""Number of records of JSON lines that are Python objects at the same time."""
 _INTEGER: Final = re.compile("0|-?[1-9][0-9]{0,18}")
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -104,11 +91,9 @@ def read_records(
     try:
         if path.suffix == logs.SUFFIX:
             return _sound(file, logs.read_log(path, logs.topic_partition_of(path, topic, partition)))
-        if path.suffix in _DELIMITERS:
-            return _sound(file, _of_values(file, _delimited(file)))
         if path.suffix in _JSON_LINES:
             return _sound(file, _of_values(file, _json_lines(path)))
-        if path.suffix == ".parquet" or path.suffix in _ARROW:
+        if path.suffix == ".parquet":
             return _sound(file, _of_columns(file))
     except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -118,7 +103,7 @@ def read_records(
 
 @dataclass(frozen=True)
 class _File:
-    """A file that is read, and the line of each record of a file of text."""
+    """A file that is read, and the line of each record of JSON lines."""
 
     path: Path
     further: pa.Schema
@@ -224,7 +209,7 @@ def _values(file: _File, column: pa.Field, values: Sequence[Any]) -> pa.Array:
 
 
 class Number(str):
-    """A number as a file of text has it, for example 1E5 or 12.50."""
+    """A number as it is written in JSON, for example 1E5 or 12.50."""
 
     __slots__ = ()
 
@@ -237,7 +222,7 @@ _NOUNS: Final = {
     dict: "an object",
     type(None): "null",
 }
-"""What a value of a file of text is called in messages."""
+"""What a value of JSON lines is called in messages."""
 
 
 def _whole(value: Any) -> int:
@@ -311,9 +296,9 @@ class _Kind:
 
     allowed: str
     types: Sequence[Callable[[pa.DataType], bool]]
-    """Types of the column in a file of columns."""
+    """Types of the column in a Parquet file."""
     read: Callable[[Any], Any]
-    """Reads a value of a file of text. Raises TypeError for a wrong one, or an error with the reason."""
+    """Reads a value of JSON lines. Raises TypeError for a wrong one, or an error with the reason."""
 
 
 def _are_headers(kind: pa.DataType) -> bool:
@@ -348,7 +333,7 @@ _KINDS: Final = {
     "partition": _INTEGERS,
     "offset": _INTEGERS,
     "timestamp": _Kind(
-        "milliseconds, or times (in a file of text in ISO 8601, down to microseconds)",
+        "milliseconds, or times (in JSON lines in ISO 8601, down to microseconds)",
         (pa.types.is_timestamp, pa.types.is_date, pa.types.is_integer),
         _time,
     ),
@@ -368,13 +353,13 @@ def _kind_of(column: pa.Field) -> _Kind:
 
 
 def can_be_text(kind: pa.DataType) -> bool:
-    """True if files of text may have a further column of this type; other types need a file of columns."""
+    """True if JSON lines may have a further column of this type; other types need a Parquet file."""
     simple = (pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
     return _is_any(kind, *_TEXTS, *_NUMBERS, *simple)
 
 
 def _further(kind: pa.DataType, value: Any) -> Any:
-    """The ``value`` of a further column of the table, from a file of text."""
+    """The ``value`` of a further column of the table, from JSON lines."""
     if pa.types.is_boolean(kind):
         return _flag(value)
     if _is_any(kind, *_TEXTS):
@@ -385,48 +370,6 @@ def _further(kind: pa.DataType, value: Any) -> Any:
         return pa.scalar(_whole(value) if pa.types.is_integer(kind) else str(value)).cast(kind).as_py()
     except pa.ArrowException as error:  # its message quotes the value
         raise TypeError from error
-
-
-def _delimited(file: _File) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the records of a file of delimited text, each with the line in which it begins."""
-    path, texts = file.path, {"key", "value", "topic"}
-    texts |= {one.name for one in file.further if _is_any(one.type, *_TEXTS)}
-    content, delimiter = path.read_bytes().removeprefix(BOM_UTF8), _DELIMITERS[path.suffix]
-    part = _FIELD % delimiter
-    heading = re.match(rb"(?:%b%b)*+%b" % (part, delimiter, part), content)
-    if not heading or not heading[0]:
-        raise RefusedError(f"file {path}: line 1 has no text; allowed: the names of the columns")
-    width = len(re.findall(part + delimiter, heading[0] + delimiter))
-    # A byte order mark begins the file, or none does.
-    pattern = re.compile(rb"(?!%b)" % BOM_UTF8 + delimiter.join([part] * width) + _END)
-    position, line, names = 0, 1, list[str]()
-    while position < len(content):
-        found, fields = pattern.match(content, position), list[str | None]()
-        with suppress(UnicodeDecodeError):
-            fields = [_unquoted(one) for one in found.groups()] if found else []
-        if not found or not fields:
-            raise RefusedError(
-                f"file {path}: line {line} is not a record with {count(width, 'field')} like the heading; allowed: "
-                "text in UTF-8, with quotes around a field that has a quote or a line break, and each quote in it twice"
-            )
-        if names:
-            yield line, {name: one if name in texts else _typed(one) for name, one in zip(names, fields, strict=True)}
-        else:
-            names = [one or "" for one in fields]
-            _check_names(f"file {path}", names, file.further.names)
-        position, line = found.end(), line + content.count(b"\n", position, found.end())
-
-
-def _unquoted(part: bytes) -> str | None:
-    text = part.decode()
-    return text[1:-1].replace('""', '"') if text.startswith('"') else text or None
-
-
-def _typed(text: str | None) -> str | bool | None:
-    """What ``text`` stands for. A number with leading zeros, such as 007, is text, because it is probably a name."""
-    if text is None:
-        return None
-    return Number(text) if _INTEGER.fullmatch(text) else {"true": True, "false": False}.get(text, text)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -466,9 +409,9 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _of_columns(file: _File) -> pa.Table:
-    """The columns of a Parquet or Arrow file."""
+    """The columns of a Parquet file."""
     path = file.path
-    table = parquet.read_file(path) if path.suffix == ".parquet" else _read_arrow(path)
+    table = parquet.read_file(path)
     _check_names(f"file {path}", table.column_names, file.further.names)
     try:
         table.validate(full=True)
@@ -477,33 +420,11 @@ def _of_columns(file: _File) -> pa.Table:
             f"file {path} holds a value that does not match its type: {str(error).splitlines()[0]}; allowed: text in "
             "UTF-8"
         ) from error
-    if path.suffix == ".parquet":
-        _check_single(path, _PARQUET_MAGIC)
-    return pa.table({field.name: _column(path, table, field) for field in _wide(table.column_names, file.further)})
-
-
-def _read_arrow(path: Path) -> pa.Table:
-    with pa.OSFile(str(path)) as file:
-        is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-        file.seek(0)
-        table = (pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)).read_all()
-        # Arrow does not mind that a stream breaks off between two batches, or that another stream follows.
-        file.seek(max(0, file.tell() - len(_END_OF_STREAM)))
-        if not is_file and file.read() != _END_OF_STREAM:
-            raise RefusedError(f"file {path} breaks off, or goes on after its end; allowed: one whole Arrow stream")
-    if is_file:
-        _check_single(path, _FILE_MAGIC)
-    return table
-
-
-def _check_single(path: Path, magic: bytes) -> None:
-    """Raise RefusedError if one file follows another in ``path``; each begins and ends with ``magic``.
-
-    Readers use the last footer, whose positions then point into the first file.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(magic * 2) >= 0:
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # Readers use the last footer, whose positions then point into the first file.
+        if content.find(_MAGIC * 2) >= 0:
             raise RefusedError(f"file {path} is several files, one after the other; allowed: one whole file")
+    return pa.table({field.name: _column(path, table, field) for field in _wide(table.column_names, file.further)})
 
 
 def _column(path: Path, found: pa.Table, field: pa.Field) -> pa.ChunkedArray:
