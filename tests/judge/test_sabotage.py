@@ -52,7 +52,7 @@ def _requested(change: Callable[..., Any]) -> Defect:
 
 
 def _all(segments: Any) -> Any:
-    return [(one, Marks(marks.records, taken_out=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
+    return [(one, Marks.of(marks.records, taken_out=np.ones(marks.records, dtype=np.bool_))) for one, marks in segments]
 
 
 def cleaning(topic: Topic) -> list[Plan]:

@@ -44,7 +44,7 @@ class EraseTask:
             hidden = self.inputs.hidden(segment)
             # Records that row-level deletes hide are not written, whether requested or not (C27).
             erased = going if hidden is None else going[~hidden]
-            written = rewrite(self.inputs, [(segment, Marks(len(erased), taken_out=erased))], self.target)
+            written = rewrite(self.inputs, [(segment, Marks.of(len(erased), taken_out=erased))], self.target)
             # Removed tombstones are no records of main any more, so they do not count (C24).
             counts = Counts.of() if segment.level == REMOVED else written.counts
             rewritten.append(written.model_copy(update={"counts": counts}))

@@ -1,12 +1,12 @@
 """Marks: the flags that a survey gives the records of one segment. Between tasks, they travel in a file of the job."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.keys import Flags
@@ -14,59 +14,61 @@ from firnlake.iceberg.parquet import file_writer, open_file
 
 K = TypeVar("K")
 
+_NAMES: Final = ("newest", "has_older", "control", "aborted", "ended", "repeated", "taken_out")
+_SCHEMA: Final = pa.schema([(name, pa.bool_()) for name in _NAMES])
+
 
 @dataclass(frozen=True)
 class Marks:
-    """The flags of a segment's records in file order, named as in ``keep_or_drop.Records``.
+    """The flags of a segment's records in file order, in columns that are named as in ``keep_or_drop.Records``.
 
-    A flag is None if it is the same for all records: true for ``newest``, false for every other flag.
+    NULL is true for ``newest``, and false for every other flag. ``taken_out`` is set by lane `erase` alone, of all
+    records of the file: what it erases.
     """
 
-    records: int
-    newest: Flags | None = None
-    has_older: Flags | None = None
-    control: Flags | None = None
-    aborted: Flags | None = None
-    ended: Flags | None = None
-    repeated: Flags | None = None
-    taken_out: Flags | None = None
-    """Set by lane `erase` alone, of all records of the file: what it erases."""
+    columns: pa.Table
+
+    @classmethod
+    def of(cls, records: int, **flags: Flags) -> "Marks":
+        """Marks of so many records with these ``flags``."""
+        return cls(pa.table([flags.get(name, pa.nulls(records, pa.bool_())) for name in _NAMES], _SCHEMA))
+
+    def having(self, **flags: Flags) -> "Marks":
+        """The marks with these ``flags`` in place of their own."""
+        return Marks(pa.table([flags.get(name, self.columns[name]) for name in _NAMES], _SCHEMA))
+
+    def flags(self, name: str) -> Flags:
+        """The flags of this ``name``."""
+        flags: Flags = self.columns[name].fill_null(name == "newest").to_numpy()
+        return flags
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return int(self.columns.num_rows)
 
     @property
     def newest_count(self) -> int:
         """Number of records that are the newest of their key."""
-        return self.records if self.newest is None else int(np.count_nonzero(self.newest))
+        return self.records - (pc.sum(pc.invert(self.columns["newest"])).as_py() or 0)
 
     @property
-    def excluded(self) -> Flags | None:
-        """Flags of the records that are not compared, whatever their key (C1, C10); None if there are none."""
-        flags = [one for one in (self.control, self.aborted, self.repeated) if one is not None and one.any()]
-        return np.logical_or.reduce(flags) if flags else None
+    def excluded(self) -> Flags:
+        """Flags of the records that are not compared, whatever their key (C1, C10)."""
+        return self.flags("control") | self.flags("aborted") | self.flags("repeated")
 
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
-        own = {name: None if held is None else held[start : start + records] for name, held in self.flags().items()}
-        return Marks(records, **own)
+        return Marks(self.columns.slice(start, records))
 
     def split(self, sizes: Sequence[int]) -> "Iterator[Marks]":
         """The marks of consecutive parts with these ``sizes``."""
-        ends = accumulate(sizes)
-        return (self.part(end - size, size) for size, end in zip(sizes, ends, strict=True))
+        return (self.part(end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True))
 
     @classmethod
     def joined(cls, parts: "Sequence[Marks]") -> "Marks":
         """Concatenate the marks of consecutive records."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [one.name for one in fields(cls)[1:]]
-        own = {
-            name: _joined([(part.records, getattr(part, name)) for part in parts], name == "newest") for name in names
-        }
-        return cls(sum(part.records for part in parts), **own)
-
-    def flags(self) -> dict[str, Flags | None]:
-        """The flags by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)[1:]}
+        return cls(pa.concat_tables([_SCHEMA.empty_table(), *(part.columns for part in parts)]).combine_chunks())
 
 
 ROWS: Final = 1 << 20
@@ -86,36 +88,22 @@ class StoredMarks:
         """Read the marks. Raises OSError for a file that can't be read, or has changed since it was written."""
         try:
             with files.io(self.path).new_input(self.path).open() as stream, open_file(stream) as file:
-                table = file.read_row_groups(list(self.groups))
+                return Marks(file.read_row_groups(list(self.groups)))
         except ValueError as error:  # Arrow's, for a file that was cut off, or whose footer was changed
             raise OSError(f"{self.path} is damaged: {error}") from error
-        flags = {
-            name: None if column.null_count else column.to_numpy()
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
-        return Marks(table.num_rows, **flags)
 
 
 def store(marks: Mapping[K, Marks], path: str, files: DataFiles) -> dict[K, StoredMarks]:
-    """Write ``marks``, by segment, to a file at ``path``. A flag that is None becomes NULL."""
-    schema = pa.schema([(one.name, pa.bool_()) for one in fields(Marks)[1:]])
+    """Write ``marks``, by segment, to a file at ``path``."""
     stored: dict[K, StoredMarks] = {}
     end = 0
     with (
         files.io(path).new_output(path).create() as stream,
-        file_writer(stream, schema, compression="zstd", use_dictionary=False) as writer,
+        file_writer(stream, _SCHEMA, compression="zstd", use_dictionary=False) as writer,
     ):
         for name, own in marks.items():
-            columns = [pa.nulls(own.records, pa.bool_()) if flags is None else flags for flags in own.flags().values()]
             if own.records:
-                writer.write_table(pa.table(columns, schema=schema), row_group_size=ROWS)
+                writer.write_table(own.columns, row_group_size=ROWS)
             start, end = end, end + -(-own.records // ROWS)
             stored[name] = StoredMarks(path, range(start, end), own.records, own.newest_count)
     return stored
-
-
-def _joined(parts: Sequence[tuple[int, Flags | None]], missing: bool) -> Flags | None:
-    """Concatenate flags; a part without flags has the value ``missing`` for all of its records."""
-    if all(flags is None for _, flags in parts):
-        return None
-    return np.concatenate([np.full(size, missing, dtype=np.bool_) if flags is None else flags for size, flags in parts])

@@ -138,8 +138,8 @@ def _decided(
     """The outcome of every record of ``batch``, and the delete horizons to write; None keeps the records' own."""
     if marks is None:
         return np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None
-    if marks.taken_out is not None:
-        return np.where(marks.taken_out, np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None
+    if inputs.plan.lane.traits.serves_requests:
+        return np.where(marks.flags("taken_out"), np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None
     records = _records(inputs, segment, marks, batch)
     return outcomes(records, parameters), horizons(records, parameters)
 
@@ -164,19 +164,18 @@ def _records(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.Recor
     if columns.is_tombstone is not None:
         tombstone = columns.is_tombstone.mask(batch).to_numpy(zero_copy_only=False)
     held = batch.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON)
+    states = ("control", "aborted", "ended") if inputs.plan.transactional else ()
     return Records(
         offset=inputs.offsets(batch, segment),
         keyless=keyless,
-        newest=np.ones(rows, dtype=np.bool_) if marks.newest is None else marks.newest,
-        has_older=np.zeros(rows, dtype=np.bool_) if marks.has_older is None else marks.has_older,
+        newest=marks.flags("newest"),
+        has_older=marks.flags("has_older"),
         tombstone=tombstone,
         horizon=held.to_numpy(zero_copy_only=False),
         level=segment.level,
-        control=marks.control,
-        aborted=marks.aborted,
-        ended=marks.ended,
-        repeated=marks.repeated,
+        repeated=marks.flags("repeated"),
         removed_before=segment.level == REMOVED,
+        **{name: marks.flags(name) for name in states},
     )
 
 

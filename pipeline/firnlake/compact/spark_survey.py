@@ -4,6 +4,7 @@ Tasks read the keys, an aggregation of Spark SQL finds the newest record of each
 the segments to files. Only the number of kept records per segment comes back to the driver.
 """
 
+import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,9 @@ from firnlake.engine.worker import in_arrow
 from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
-from firnlake.job.plan import Plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
     from firnlake.engine.spark import SparkEngine
 
@@ -41,8 +41,8 @@ which is older than a record at its offset. ``present_rank`` is NULL for a remov
 a record that is not compared: it has no key here, and is a group of its own."""
 _LAST_OFFSET: Final = (1 << 62) - 1
 """The highest offset that has a rank."""
-_WRITTEN: Final = "segment int, path string, first_group int, end int, records bigint, kept bigint"
-"""Where the marks of a segment are, as in StoredMarks, and how many of its records are the newest of their key."""
+_WRITTEN: Final = "segment int, stored binary"
+"""The number of a segment in the plan, and its pickled StoredMarks."""
 
 
 def suits_spark(inputs: PlanInputs) -> bool:
@@ -61,26 +61,14 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
     rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN, title)
-    by_path = rows_by_path(inputs.plan, paths, rows)
-    marks = {
-        path: StoredMarks(row["path"], range(row["first_group"], row["end"]), row["records"], row["kept"])
-        for path, row in by_path.items()
-    }
-    return Survey.of(inputs.plan, marks)
-
-
-def rows_by_path(plan: Plan, paths: Sequence[str], rows: "Sequence[Row]") -> dict[str, "Row"]:
-    """The ``rows`` of _WRITTEN by path of their segment; raises RefusedError unless each of ``paths`` has one.
-
-    Marks would be wrong without notice if Spark had split the rows of a segment between tasks.
-    """
-    by_path = {paths[row["segment"]]: row for row in rows}
-    if len(by_path) != len(paths) or len(rows) != len(paths):
+    marks = {paths[row["segment"]]: pickle.loads(bytes(row["stored"])) for row in rows}  # noqa: S301  # of Firn's workers
+    if not len(marks) == len(rows) == len(paths):
+        # Marks would be wrong without notice if Spark had split the rows of a segment between tasks.
         raise RefusedError(
-            f"table {plan.table} ({plan.title}): Spark wrote {len(rows)} marks of {len(by_path)} segments; allowed: "
-            f"one of each of the plan's {len(paths)} segments"
+            f"table {inputs.plan.table} ({inputs.plan.title}): Spark wrote {len(rows)} marks of {len(marks)} segments; "
+            f"allowed: one of each of the plan's {len(paths)} segments"
         )
-    return by_path
+    return Survey.of(inputs.plan, marks)
 
 
 def _newest(keys: "DataFrame") -> "DataFrame":
@@ -143,7 +131,7 @@ def _rows(keys: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
         rank,
         pc.if_else(removed, nothing, rank),
         pc.if_else(keys["key"].is_valid(), nothing, keys["place"]),
-        pa.nulls(len(keys), pa.bool_()) if marks.repeated is None else marks.repeated,
+        marks.flags("repeated"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=in_arrow(_KEYS))
 
@@ -167,17 +155,7 @@ class _WriteMarks:
             for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
         }
         stored = store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", self.files)
-        written = [
-            {
-                "segment": number,
-                "path": stored[number].path,
-                "first_group": stored[number].groups.start,
-                "end": stored[number].groups.stop,
-                "records": own.records,
-                "kept": own.newest_count,
-            }
-            for number, own in marks.items()
-        ]
+        written = [{"segment": number, "stored": pickle.dumps(one)} for number, one in stored.items()]
         yield pa.RecordBatch.from_pylist(written, schema=in_arrow(_WRITTEN))
 
 
@@ -190,9 +168,5 @@ def _marks(rows: pa.Table) -> Marks:
     newest[places[~is_apart]] = True
     has_older[places] = rows["has_older"].to_numpy()
     repeated[places] = rows["repeated"].to_numpy()
-    return Marks(
-        records,
-        newest=newest[:records],
-        has_older=has_older[:records],
-        repeated=repeated[:records] if repeated.any() else None,
-    )
+    flags = {"newest": newest, "has_older": has_older, "repeated": repeated}
+    return Marks.of(records, **{name: one[:records] for name, one in flags.items()})

@@ -9,7 +9,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -89,10 +89,10 @@ def in_memory(inputs: PlanInputs) -> Survey[Marks]:
     removed = np.repeat(np.array([one.level == REMOVED for one in head], dtype=np.bool_), sizes)
     newest, has_older = latest_per_key(codes, records["offset"].to_numpy(), removed)
     in_tail = np.zeros(len(known) + 1, dtype=np.bool_)  # the last flag is that of NO_KEY
-    marks = {one.path: Marks(inputs.visible(one)) for one in tail}
+    marks = {one.path: Marks.of(inputs.visible(one)) for one in tail}
     for group in grouped(_meeting(inputs, known, tail), LOOKED_UP, lambda one: one.records):
         marks |= _looked_up(inputs, group, known, in_tail)
-    parts = replace(every, newest=newest, has_older=has_older | in_tail[codes]).split(sizes)
+    parts = every.having(newest=newest, has_older=has_older | in_tail[codes]).split(sizes)
     return Survey.of(inputs.plan, marks | dict(zip((one.path for one in head), parts, strict=True)))
 
 
@@ -163,7 +163,7 @@ def _looked_up(
     superseded[NO_KEY] = False
     ends = np.cumsum([sum(map(len, part)) for part in parts])
     for segment, found in zip(tail, np.split(places == NO_KEY, ends[:-1]), strict=True):
-        yield segment.path, Marks(len(found), newest=None if found.all() else found)
+        yield segment.path, Marks.of(len(found), newest=found)
 
 
 def _read(inputs: PlanInputs, segments: Sequence[Segment], *, keys: bool) -> tuple[pa.Table, list[Marks]]:
@@ -194,18 +194,18 @@ def _before_keys(
     inputs: PlanInputs, segments: Sequence[Segment], records: pa.Table, sizes: Sequence[int]
 ) -> list[Marks]:
     offsets = np.split(records["offset"].to_numpy(), np.cumsum(sizes)[:-1])
-    marks = Marks(len(records))
+    marks = Marks.of(len(records))
     # A tombstone that was restored and removed again is twice among the removed ones, which are the last segments.
     live = sum(one.level != REMOVED for one in segments)
     flags = [repeated(inputs, segments[part], offsets[part]) for part in (slice(live), slice(live, None))]
     if any(one.any() for one in flags):
-        marks = replace(marks, repeated=np.concatenate(flags))
+        marks = marks.having(repeated=np.concatenate(flags))
     if inputs.plan.transactional:
         levels = np.repeat([one.level for one in segments[:live]], sizes[:live])
         states = transactions.states(records[: len(levels)], levels, inputs.plan.markers)
         none = np.zeros(sum(sizes[live:]), dtype=np.bool_)
         control, aborted, ended = (np.append(flags, none) for flags in states)
-        marks = replace(marks, control=control, aborted=aborted, ended=ended)
+        marks = marks.having(control=control, aborted=aborted, ended=ended)
     return list(marks.split(sizes))
 
 
@@ -218,7 +218,7 @@ def _key_type(inputs: PlanInputs) -> pa.DataType:
 def _compared(keys: pa.Array | pa.ChunkedArray, before: Marks) -> pa.Array | pa.ChunkedArray:
     """``keys``, with NULL for records that neither supersede nor are superseded, whatever their key (C1, C10)."""
     excluded = before.excluded
-    return keys if excluded is None else pc.if_else(pa.array(excluded), pa.scalar(None, keys.type), keys)
+    return pc.if_else(pa.array(excluded), pa.scalar(None, keys.type), keys) if excluded.any() else keys
 
 
 KEYS: Final = pa.schema(
@@ -243,7 +243,7 @@ def on_disk(inputs: PlanInputs) -> Survey[Marks]:
     newest, has_older = np.zeros((2, every.records), dtype=np.bool_)
     for batch in _newest(inputs, before):
         flag(newest, has_older, batch)
-    parts = replace(every, newest=newest, has_older=has_older).split([mark.records for mark in before])
+    parts = every.having(newest=newest, has_older=has_older).split([mark.records for mark in before])
     return Survey.of(inputs.plan, dict(zip((one.path for one in inputs.segments), parts, strict=True)))
 
 
