@@ -93,9 +93,10 @@ def test_c1_a_preallocated_tail_holds_nothing(made: Scenario, zeros: int) -> Non
 
 
 def test_c1_large_segments_land_whole(made: Scenario) -> None:
-    """They are read in parts of 64 MiB."""
-    content = [batch(Entry(number, b"k", bytes(1 << 20))) for number in range(70)]
-    assert made.table.land(segment(made.folder / "orders-0", *content)).records == 70
+    content = [
+        batch(*(Entry(start + place, b"k", bytes(1 << 12)) for place in range(700))) for start in range(0, 7000, 700)
+    ]
+    assert made.table.land(segment(made.folder / "orders-0", *content)).records == 7000
 
 
 def test_c10_a_table_without_the_columns_takes_idempotent_records(scenario: Scenario) -> None:

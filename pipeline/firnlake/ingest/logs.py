@@ -11,7 +11,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,6 @@ from aiokafka.record import MemoryRecords
 from cramjam import DecompressionError
 
 from firnlake.errors import RefusedError
-from firnlake.table.records import KAFKA_COLUMNS, TRANSACTION_COLUMNS
 from firnlake.table.segment import TopicPartition
 
 SUFFIX = ".log"
@@ -33,22 +32,23 @@ _LENGTH_AT = 12
 _LEAST_LENGTH = 49
 """Value of ``length`` for a batch without records: the size of the rest of the header."""
 _MAGIC = 2
-_CHUNK_BYTES = 64 << 20
-"""Number of bytes of records per chunk of Arrow arrays; an array can hold at most 2 GiB."""
-
-_HEADER = ("key", "value")
-_READ = {
+_AT_ONCE = 2000
+"""Number of records that are Python objects at the same time; with more, Python's garbage collection takes longer."""
+_COLUMNS = {
     "key": pa.binary(),
     "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int64(),
     "offset": pa.int64(),
     "timestamp": pa.timestamp("ms", tz="UTC"),
     "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     "is_control": pa.bool_(),
     "is_transactional": pa.bool_(),
     "producer_id": pa.int64(),
     "producer_epoch": pa.int32(),
 }
-"""Columns with one value per record, with their types in the log."""
+"""Kafka's columns and the transaction columns, with their types in the log."""
 
 _BROKEN = (KafkaError, DecompressionError, zlib.error, ValueError, OSError, EOFError, struct.error)
 """Errors that aiokafka and its codecs raise for an invalid batch with a correct CRC."""
@@ -96,19 +96,27 @@ def read_log(path: Path, where: TopicPartition) -> pa.Table:
     preallocated file, are ignored. Raises RefusedError, naming the position, for a batch that is truncated, damaged, or
     in message format 0 or 1.
     """
-    rows = _Rows(where)
-    chunks = []
+    parts = []
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        for position, batch in _batches(path, file, size):
-            try:
-                rows.add(batch)
-            except _BROKEN as error:
-                raise _refusal(path, position, f"can't be read: {error}") from error
-            if rows.size >= _CHUNK_BYTES:
-                chunks.append(rows.arrow())
-                rows = _Rows(where)
-    return pa.Table.from_batches([*chunks, rows.arrow()])
+        records = _records(path, file, where)
+        while some := list(islice(records, _AT_ONCE)):
+            columns = zip(zip(*some, strict=True), _COLUMNS.values(), strict=True)
+            parts.append(pa.table([pa.array(values, kind) for values, kind in columns], [*_COLUMNS]))
+    return pa.concat_tables([pa.schema(_COLUMNS).empty_table(), *parts])
+
+
+def _records(path: Path, file: IO[bytes], where: TopicPartition) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of _COLUMNS of every record of ``file``."""
+    for position, batch in _batches(path, file, os.fstat(file.fileno()).st_size):
+        # In a batch, -1 means "none": a producer that is not idempotent has neither id nor epoch.
+        producer = [number if number >= 0 else None for number in (batch.producer_id, batch.producer_epoch)]
+        flags = batch.is_control_batch, batch.is_transactional
+        kind = batch.timestamp_type
+        try:
+            for one in batch:
+                yield one.key, one.value, *where, one.offset, one.timestamp, kind, one.headers, *flags, *producer
+        except _BROKEN as error:
+            raise _refusal(path, position, f"can't be read: {error}") from error
 
 
 def _batches(path: Path, file: IO[bytes], size: int) -> Iterator[tuple[int, Any]]:
@@ -139,58 +147,3 @@ def _refusal(
     path: Path, position: int, problem: str, allowed: str = "whole batches, as Kafka wrote them"
 ) -> RefusedError:
     return RefusedError(f"file {path}: the batch at position {position} {problem}; allowed: {allowed}")
-
-
-@dataclass
-class _Rows:
-    """The columns of a chunk while its records are read."""
-
-    where: TopicPartition
-    size: int = 0
-    """Bytes of keys, values and headers."""
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _READ})
-    header_keys: list[str] = field(default_factory=list)
-    header_values: list[bytes | None] = field(default_factory=list)
-    header_ends: list[int] = field(default_factory=lambda: [0])
-
-    def add(self, batch: Any) -> None:
-        """Append the records of ``batch``."""
-        columns = self.columns
-        before = len(columns["offset"])
-        for record in batch:
-            columns["key"].append(record.key)
-            columns["value"].append(record.value)
-            columns["offset"].append(record.offset)
-            columns["timestamp"].append(record.timestamp)
-            self.size += len(record.key or b"") + len(record.value or b"")
-            for key, value in record.headers:
-                self.header_keys.append(key)
-                self.header_values.append(value)
-                self.size += len(key) + len(value or b"")
-            self.header_ends.append(len(self.header_keys))
-        count = len(columns["offset"]) - before
-        # In a batch, -1 means "none": a producer that is not idempotent has neither id nor epoch.
-        per_batch = {
-            "timestampType": batch.timestamp_type,
-            "is_control": batch.is_control_batch,
-            "is_transactional": batch.is_transactional,
-            "producer_id": batch.producer_id if batch.producer_id >= 0 else None,
-            "producer_epoch": batch.producer_epoch if batch.producer_epoch >= 0 else None,
-        }
-        for name, value in per_batch.items():
-            columns[name].extend([value] * count)
-
-    def arrow(self) -> pa.RecordBatch:
-        """The rows as Arrow arrays, with the types of the log."""
-        count = len(self.columns["offset"])
-        header = [
-            pa.array(self.header_keys, pa.string()),
-            pa.array(self.header_values, pa.binary()),
-        ]
-        arrays = {name: pa.array(values, _READ[name]) for name, values in self.columns.items()} | {
-            "topic": pa.repeat(self.where.topic, count),
-            "partition": pa.repeat(self.where.partition, count),
-            "headers": pa.ListArray.from_arrays(self.header_ends, pa.StructArray.from_arrays(header, _HEADER)),
-        }
-        names = (*KAFKA_COLUMNS, *TRANSACTION_COLUMNS)
-        return pa.record_batch([arrays[name] for name in names], names)
