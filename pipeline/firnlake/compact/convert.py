@@ -8,7 +8,7 @@ older position delete files, the new file takes over the rows of those that name
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,37 +25,28 @@ from firnlake.table.history import Counts
 from firnlake.table.segment import Segment
 
 
-@dataclass(frozen=True)
-class ConvertTask:
+def _convert(target: Target, inputs: PlanInputs) -> Change:
     """Delete by their positions the records that equality deletes hide in segments of one Iceberg partition."""
-
-    inputs: PlanInputs
-    target: Target
-
-    def __call__(self) -> Change:
-        inputs = self.inputs
-        first = inputs.sources[inputs.segments[0].path]
-        positions = {one.path: np.flatnonzero(inputs.hidden_by_values(one)) for one in inputs.segments}
-        former = _mergeable(inputs, (first.spec_id, first.partition))
-        rows = _rows(inputs, positions, former)
-        path = f"{self.target.folder}/{uuid.uuid4()}-deletes.parquet"
-        output = inputs.files.io(path).new_output(path)
-        return Change(
-            plan=inputs.plan,
-            counts=Counts.of(
-                deleted=sum(inputs.sources[one.path].records - inputs.visible(one) for one in inputs.segments)
-            ),
-            deletes=(write_positions(output, first.spec_id, first.partition, rows),) if rows else (),
-            merged=tuple(former),
-        )
+    first = inputs.sources[inputs.segments[0].path]
+    positions = {one.path: np.flatnonzero(inputs.hidden_by_values(one)) for one in inputs.segments}
+    former = _mergeable(inputs, (first.spec_id, first.partition))
+    rows = _rows(inputs, positions, former)
+    path = f"{target.folder}/{uuid.uuid4()}-deletes.parquet"
+    output = inputs.files.io(path).new_output(path)
+    hidden = sum(inputs.sources[one.path].records - inputs.visible(one) for one in inputs.segments)
+    return Change(
+        plan=inputs.plan,
+        counts=Counts.of(deleted=hidden),
+        deletes=(write_positions(output, first.spec_id, first.partition, rows),) if rows else (),
+        merged=tuple(former),
+    )
 
 
 def converted(attempt: Attempt) -> ByPlan[Change]:
     """Compact plans of lane `convert`."""
     # The files of an Iceberg partition share their deletes.
-    tasks = [
-        ConvertTask(one.only(group), attempt.target) for one in attempt.plans for group in _by_iceberg_partition(one)
-    ]
+    work = partial(_convert, attempt.target)
+    tasks = [(one.only(group), work) for one in attempt.plans for group in _by_iceberg_partition(one)]
     parts, failed = attempt.run("convert", tasks)
     plans = {one.plan.id: one.plan for one in attempt.plans}
     return {

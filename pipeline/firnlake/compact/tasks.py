@@ -7,10 +7,10 @@ segments, so the layout is the same on every engine.
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import call
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from typing import Final, TypeAlias, TypeVar
 
 from pyiceberg.table import Table
 
@@ -31,20 +31,18 @@ from firnlake.job.plan import Plan, series
 from firnlake.table.segment import Segment
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 WHOLE_BYTES: Final = 64 << 20
 """Maximum file bytes of a plan that is one task. For such a plan, another round of tasks costs more than it saves."""
 
 
-class PlanTask(Protocol[R_co]):
-    """A part of the work on a plan; picklable."""
+Task: TypeAlias = tuple[PlanInputs, Callable[[PlanInputs], R]]
+"""A part of the work on a plan: the plan with the segments to read, and what to do with them; picklable. Any error is
+the plan's failure."""
 
-    @property
-    def inputs(self) -> PlanInputs:
-        """The plan, with the segments that the task reads."""
 
-    def __call__(self) -> R_co:
-        """Do the work; any error is the plan's failure."""
+def _done(task: Task[R]) -> R:
+    inputs, work = task
+    return work(inputs)
 
 
 @dataclass(frozen=True)
@@ -60,20 +58,20 @@ class Attempt:
     engine: Engine
     title: str
 
-    def run(self, verb: str, tasks: Sequence[PlanTask[R]]) -> ByPlan[list[R]]:
+    def run(self, verb: str, tasks: Sequence[Task[R]]) -> ByPlan[list[R]]:
         """Run ``tasks`` on the engine; returns the results of each plan in task order.
 
         A plan fails with the first of its tasks that fails, whatever the error is.
         """
-        weights = [task.inputs.bytes for task in tasks]
-        answers = self.engine.map(call, tasks, weights=weights, title=f"{verb} {self.title}")
+        weights = [inputs.bytes for inputs, _ in tasks]
+        answers = self.engine.map(_done, tasks, weights=weights, title=f"{verb} {self.title}")
         done: dict[str, list[R]] = defaultdict(list)
         failed: dict[str, FirnError] = {}
-        for task, answer in zip(tasks, answers, strict=True):
+        for (inputs, _), answer in zip(tasks, answers, strict=True):
             if isinstance(answer, Exception):
-                failed.setdefault(task.inputs.plan.id, contained(answer, task.inputs.plan.subject))
+                failed.setdefault(inputs.plan.id, contained(answer, inputs.plan.subject))
             else:
-                done[task.inputs.plan.id].append(answer)
+                done[inputs.plan.id].append(answer)
         return {plan_id: parts for plan_id, parts in done.items() if plan_id not in failed}, failed
 
 
@@ -92,57 +90,37 @@ def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
             yield from grouped(inputs, plan.segment_bytes, size)
 
 
-@dataclass(frozen=True)
-class RewriteTask:
+_Marked: TypeAlias = Sequence[tuple[Segment, Marks | StoredMarks | None]]
+
+
+def _written(segments: _Marked, target: Target, inputs: PlanInputs) -> Change:
     """Write one output of a plan."""
-
-    inputs: PlanInputs
-    segments: tuple[tuple[Segment, Marks | StoredMarks | None], ...]
-    target: Target
-
-    def __call__(self) -> Change:
-        segments = [
-            (segment, marks.read(self.inputs.files) if isinstance(marks, StoredMarks) else marks)
-            for segment, marks in self.segments
-        ]
-        return rewrite(self.inputs, segments, self.target)
+    read = ((one, marks.read(inputs.files) if isinstance(marks, StoredMarks) else marks) for one, marks in segments)
+    return rewrite(inputs, list(read), target)
 
 
-@dataclass(frozen=True)
-class SurveyTask:
+def _surveyed(folder: str, inputs: PlanInputs) -> Survey[StoredMarks]:
     """Survey a plan, and store the marks for the tasks that write its outputs."""
-
-    inputs: PlanInputs
-    folder: str
-
-    def __call__(self) -> Survey[StoredMarks]:
-        own = survey(self.inputs)
-        path = f"{self.folder}/{uuid.uuid4()}{MARKS}"
-        return Survey(store(own.marks, path, self.inputs.files), own.in_place)
+    own = survey(inputs)
+    return Survey(store(own.marks, f"{folder}/{uuid.uuid4()}{MARKS}", inputs.files), own.in_place)
 
 
-@dataclass(frozen=True)
-class WholeTask:
-    """Survey a plan and write all its outputs."""
-
-    inputs: PlanInputs
-    target: Target
-
-    def __call__(self) -> Change:
-        surveyed = NO_SURVEY if self.inputs.copies else survey(self.inputs)
-        parts = [task() for task in rewrite_tasks(self.inputs, surveyed, self.target)]
-        return Change.joined(self.inputs.plan, parts, surveyed.in_place)
+def _whole(target: Target, inputs: PlanInputs) -> Change:
+    """Survey a plan, and write all its outputs."""
+    surveyed = NO_SURVEY if inputs.copies else survey(inputs)
+    parts = [_done(task) for task in _rewrite_tasks(inputs, surveyed, target)]
+    return Change.joined(inputs.plan, parts, surveyed.in_place)
 
 
-def rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[RewriteTask]:
+def _rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> list[Task[Change]]:
     """A task per output of the plan; the first task also gets the removed tombstones that may be restored."""
     by_path = {segment.path: segment for segment in inputs.segments}
     removed = [segment for segment in inputs.segments if segment.level == REMOVED]
     groups = [[by_path[one.path] for one in part] for part in _outputs(inputs.plan, surveyed)]
     if removed:
         groups = [[*groups[0], *removed], *groups[1:]] if groups else [removed]
-    marked = [tuple((segment, surveyed.marks.get(segment.path)) for segment in group) for group in groups]
-    return [RewriteTask(inputs.only(group), own, target) for group, own in zip(groups, marked, strict=True)]
+    marked = [[(segment, surveyed.marks.get(segment.path)) for segment in group] for group in groups]
+    return [(inputs.only(group), partial(_written, own, target)) for group, own in zip(groups, marked, strict=True)]
 
 
 def rewritten(attempt: Attempt) -> ByPlan[Change]:
@@ -154,7 +132,7 @@ def rewritten(attempt: Attempt) -> ByPlan[Change]:
     try:
         done, surveys, failed = _first_round(attempt, folder)
         by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
-        tasks = [one for plan_id, own in surveys.items() for one in rewrite_tasks(by_id[plan_id], own, attempt.target)]
+        tasks = [one for plan_id, own in surveys.items() for one in _rewrite_tasks(by_id[plan_id], own, attempt.target)]
         parts, not_written = attempt.run("rewrite", tasks)
     finally:
         delete_attempt(attempt.table, folder)
@@ -169,7 +147,7 @@ def _first_round(
 ) -> tuple[dict[str, Change], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
     """The results of small plans, the surveys of large plans, and errors. Marks go to ``folder``."""
     surveys: dict[str, Survey[StoredMarks]] = {}
-    tasks: list[PlanTask[Survey[StoredMarks] | Change]] = []
+    tasks: list[Task[Survey[StoredMarks] | Change]] = []
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
         if isinstance(attempt.engine, SparkEngine) and not inputs.copies and suits_spark(inputs):
@@ -178,11 +156,11 @@ def _first_round(
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
                 failed[inputs.plan.id] = contained(error, inputs.plan.subject)
         elif inputs.bytes <= WHOLE_BYTES:
-            tasks.append(WholeTask(inputs, attempt.target))
+            tasks.append((inputs, partial(_whole, attempt.target)))
         elif inputs.copies:
             surveys[inputs.plan.id] = NO_SURVEY
         else:
-            tasks.append(SurveyTask(inputs, folder))
+            tasks.append((inputs, partial(_surveyed, folder)))
     done: dict[str, Change] = {}
     answers, errors = attempt.run("compact", tasks)
     for plan_id, (answer,) in answers.items():
