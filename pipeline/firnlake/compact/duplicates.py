@@ -5,12 +5,13 @@ of them the log holds. If no offset is duplicated, only the offset column is rea
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.types import UUIDType
 
 from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.keep_or_drop import NO_HORIZON
@@ -18,9 +19,9 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.files import SHOWS_RECORDS
 from firnlake.iceberg.keys import Flags, Longs, rows_of
 from firnlake.table.segment import Segment
-from firnlake_expectations.wording import digest
+from firnlake_expectations.wording import digest, shown_key
 
-MOST_OFFSETS: Final = 100
+MOST_OFFSETS: Final = 20
 """Number of offsets with different records that one error names."""
 SHOWN_BYTES: Final = 60
 """Maximum size, in bytes, of a key or value in a message."""
@@ -86,10 +87,10 @@ def _contradiction(
     inputs: PlanInputs, segments: Sequence[Segment], conflicts: Mapping[int, Sequence[_Copy]]
 ) -> RefusedError:
     """The error for different records at the same offset; it shows the first ones, as far as samples may be shown."""
-    plan, offset = inputs.plan, min(conflicts)
+    plan, offset, columns = inputs.plan, min(conflicts), inputs.columns
     one, other = (_row(inputs, segments[copy.segment], copy.row) for copy in conflicts[offset])
     perhaps = ", and perhaps more" if len(conflicts) == MOST_OFFSETS else ""
-    also = f" (also at {_ranges(conflicts.keys() - {offset})}{perhaps})" if len(conflicts) > 1 else ""
+    others = ", ".join(map(str, sorted(conflicts.keys() - {offset})))
     paths = [segment.path for segment in plan.inputs if segment.base_offset <= offset <= segment.last_offset]
     # Contents are compared, as where the difference was found: values may be equal whose bits are not (0.0 and -0.0).
     names = [
@@ -98,36 +99,18 @@ def _contradiction(
     if inputs.samples == "full":
         names = [f"{name} ({_shown(one, name)} and {_shown(other, name)})" for name in names]
     # Both records may have the same key.
-    keys = " and ".join(dict.fromkeys(f"({_key(inputs, row)})" for row in (one, other)))
-    differ = (
-        f"they differ in {', '.join(names)}"
-        if inputs.samples == "none"
-        else f"{keys}, which differ in {', '.join(names)}"
-    )
+    keys = " and ".join(dict.fromkeys(f"(key={_key(inputs, row)})" for row in (one, other)))
+    topic = "'" + plan.topic.replace("'", "''") + "'"
+    where = {columns.topic: topic, columns.partition: plan.partition, columns.offset: offset}
+    conditions = " AND ".join(f"{name} = {value}" for name, value in where.items() if name)
+    deletion = f"DELETE FROM {plan.table} WHERE {conditions} AND <the wrong value>"  # noqa: S608  # not run
     return RefusedError(
-        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records{also}: {differ}; "
+        f"table {plan.table}: offset {offset} of {plan.topic_partition} holds different records"
+        f"{f' (also at {others}{perhaps})' if others else ''}: "
+        f"{'they' if inputs.samples == 'none' else f'{keys}, which'} differ in {', '.join(names)}; "
         f"{SHOWS_RECORDS}, or identical copies; the records are in {'; and in '.join(paths)}; to delete the wrong one, "
-        f"with any engine: {_deletion(inputs, offset)}"
+        f"with any engine: {deletion}"
     )
-
-
-def _ranges(offsets: Iterable[int]) -> str:
-    """The ``offsets`` in words: ``3-7, 12``."""
-    ranges: list[tuple[int, int]] = []
-    for offset in sorted(offsets):
-        first = ranges.pop()[0] if ranges and ranges[-1][1] == offset - 1 else offset
-        ranges.append((first, offset))
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def _deletion(inputs: PlanInputs, offset: int) -> str:
-    """The SQL statement that deletes a record at ``offset``, but for the condition that tells it from the others."""
-    columns, where = inputs.columns, inputs.plan.topic_partition
-    topic = where.topic.replace("'", "''")
-    conditions = [f"{columns.topic} = '{topic}'"] if columns.topic else []
-    conditions += [f"{columns.partition} = {where.partition}"] if columns.partition else []
-    conditions += [f"{columns.offset} = {offset}", "<the wrong value>"]
-    return f"DELETE FROM {inputs.plan.table} WHERE {' AND '.join(conditions)}"  # noqa: S608  # not run
 
 
 def _row(inputs: PlanInputs, segment: Segment, row: int) -> pa.RecordBatch:
@@ -157,13 +140,10 @@ def _contents(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _key(inputs: PlanInputs, row: pa.RecordBatch) -> str:
-    """The key of a record: its columns if samples show them, and else its digest."""
-    names = inputs.columns.key
-    parts = [row.column(name)[0].as_py() for name in names]
-    if inputs.samples == "full":
-        return ", ".join(f"{name}={_shown(row, name)}" for name in names)
-    shown = digest([part if isinstance(part, bytes) else str(part).encode() for part in parts])
-    return f"key={'NULL' if None in parts else shown}"
+    """The key of a record as samples show it."""
+    parts = {name: row.column(name)[0].as_py() for name in inputs.columns.key}
+    uuids = tuple(inputs.files.schema.find_type(name) == UUIDType() for name in parts)
+    return shown_key(None if None in parts.values() else parts, inputs.samples, uuids) or "NULL"
 
 
 def _shown(row: pa.RecordBatch, name: str) -> str:
