@@ -216,13 +216,8 @@ def _as_stored(values: pa.Array) -> pa.Array:
 
 def _groups(records: pa.RecordBatch, values: list[pa.Array]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """``records`` by the tuple of their ``values``, in the order of first occurrence."""
-    number = np.zeros(records.num_rows, dtype=np.int64)
-    for column in values:
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        number = number * len(encoded.dictionary) + encoded.indices.to_numpy()
-        _, number = np.unique(number, return_inverse=True)
-    _, first = np.unique(number, return_index=True)
-    for place in np.sort(first).tolist():
-        chosen = number == number[place]
-        group = tuple(column[place].as_py() for column in values)
-        yield group, records if chosen.all() else records.filter(pa.array(chosen))
+    names = [str(place) for place in range(len(values))]
+    rows = pa.table([*values, np.arange(records.num_rows)], [*names, "row"])
+    groups = rows.group_by(names, use_threads=False).aggregate([("row", "list")])
+    for *group, chosen in zip(*(groups[name].to_pylist() for name in names), groups["row_list"], strict=True):
+        yield tuple(group), records.take(chosen.values) if len(groups) > 1 else records

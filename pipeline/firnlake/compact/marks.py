@@ -29,9 +29,10 @@ class Marks:
     columns: pa.Table
 
     @classmethod
-    def of(cls, records: int, **flags: Flags) -> "Marks":
+    def of(cls, records: int, **flags: Flags | pa.BooleanArray) -> "Marks":
         """Marks of so many records with these ``flags``."""
-        return cls(pa.table([flags.get(name, pa.nulls(records, pa.bool_())) for name in _NAMES], _SCHEMA))
+        unknown = pa.nulls(records, pa.bool_())  # shared, because large plans have billions of flags
+        return cls(pa.table([flags.get(name, unknown) for name in _NAMES], _SCHEMA))
 
     def having(self, **flags: Flags) -> "Marks":
         """The marks with these ``flags`` in place of their own."""
@@ -68,7 +69,9 @@ class Marks:
     @classmethod
     def joined(cls, parts: "Sequence[Marks]") -> "Marks":
         """Concatenate the marks of consecutive records."""
-        return cls(pa.concat_tables([_SCHEMA.empty_table(), *(part.columns for part in parts)]).combine_chunks())
+        columns = pa.concat_tables([_SCHEMA.empty_table(), *(part.columns for part in parts)])
+        known = [name for name in _NAMES if columns[name].null_count < len(columns)]
+        return cls.of(len(columns), **{name: columns[name].combine_chunks() for name in known})
 
 
 ROWS: Final = 1 << 20

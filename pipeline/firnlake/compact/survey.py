@@ -239,12 +239,12 @@ _ROWS: Final = 1 << 15
 def on_disk(inputs: PlanInputs) -> Survey[Marks]:
     """Compare the keys of ``inputs`` by DuckDB. Raises what ``survey`` does, and UnavailableError for a full disk."""
     before = before_keys(inputs)
-    every = Marks.joined(before)
-    newest, has_older = np.zeros((2, every.records), dtype=np.bool_)
+    flags = np.zeros((2, sum(mark.records for mark in before)), dtype=np.bool_)
     for batch in _newest(inputs, before):
-        flag(newest, has_older, batch)
-    parts = every.having(newest=newest, has_older=has_older).split([mark.records for mark in before])
-    return Survey.of(inputs.plan, dict(zip((one.path for one in inputs.segments), parts, strict=True)))
+        flag(flags[0], flags[1], batch)
+    parts = np.split(flags, np.cumsum([mark.records for mark in before])[:-1], axis=1)
+    marks = [mark.having(newest=one[0], has_older=one[1]) for mark, one in zip(before, parts, strict=True)]
+    return Survey.of(inputs.plan, dict(zip((one.path for one in inputs.segments), marks, strict=True)))
 
 
 def flag(newest: Flags, has_older: Flags, rows: pa.RecordBatch) -> None:
