@@ -186,4 +186,4 @@ def test_c26_what_an_address_of_spark_means(monkeypatch: pytest.MonkeyPatch) -> 
         assert obstacle(address) is None, "Spark alone can tell"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         assert obstacle(f"spark://127.0.0.1:1,127.0.0.1:{listening.getsockname()[1]}") is None
-    assert obstacle("spark://127.0.0.1:1,127.0.0.1:2") == "nothing listens there"
+    assert obstacle("spark://127.0.0.1:1,127.0.0.1:2") == "Connection refused"

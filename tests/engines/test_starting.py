@@ -90,9 +90,9 @@ def test_it_has_no_jar_no_catalog_and_no_credential_and_is_quiet() -> None:
 @pytest.mark.parametrize(
     ("variable", "scheme", "at", "said", "within"),
     [
-        ("SPARK_REMOTE", "sc", "closed", "nothing listens there", 60),
+        ("SPARK_REMOTE", "sc", "closed", "Connection refused", 60),
         ("SPARK_REMOTE", "sc", "silent", "no Spark Connect server answers there", 60),
-        ("FIRN_SPARK_MASTER", "spark", "nowhere", "no such host", 60),
+        ("FIRN_SPARK_MASTER", "spark", "nowhere", "Name or service not known", 60),
         pytest.param("FIRN_SPARK_MASTER", "spark", "silent", STOPPED, GIVES_UP_SECONDS, marks=pytest.mark.nightly),
     ],
 )

@@ -92,26 +92,18 @@ def pickled(value: object) -> bytes:
 
 
 def portable(value: object) -> bytes:
-    """Pickle ``value``. If it is an exception or can't be pickled, pickle an exception that can be unpickled."""
+    """Pickle ``value``; an exception gets the worker's stack as a note. What can't be unpickled becomes a RuntimeError
+    that says what it was."""
+    what = f"a result of type {type(value).__name__} can't be sent back by its worker"
+    note = ""
     if isinstance(value, Exception):
-        return _portable_error(value)
+        what, note = f"{type(value).__name__}: {value}", "".join(traceback.format_exception(value))
+        value.add_note(note)
     try:
-        return pickled(value)
-    except Exception as error:  # noqa: BLE001  # whatever pickling calls
-        return _portable_error(
-            TypeError(f"a result of type {type(value).__name__} can't be sent back by its worker: {error}")
-        )
-
-
-def _portable_error(error: Exception) -> bytes:
-    """Pickle ``error`` with the worker's stack as a note, or a RuntimeError with its text if that fails."""
-    stack = "".join(traceback.format_exception(error))
-    try:
-        error.add_note(stack)
-        document = pickle.dumps(error)
+        document = pickled(value)
         pickle.loads(document)  # noqa: S301  # made in the line above
-    except Exception:  # noqa: BLE001  # whatever pickling calls
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        plain.add_note(stack)
+    except Exception as error:  # noqa: BLE001  # whatever pickling calls
+        plain = RuntimeError(what if note else f"{what}: {error}")
+        plain.add_note(note)
         return pickle.dumps(plain)
     return document
