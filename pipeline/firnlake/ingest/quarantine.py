@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -98,11 +97,10 @@ def batches(lake: Lake, identifier: str, selection: Selection = EVERY_RECORD) ->
         # The same job may have moved records of several topic partitions.
         counts = Counter(_rows(table, columns, {file.file_path: f"{where} {job}" for where, job, file in files})[1])
         found = [replace(one, records=counts[f"{one.topic_partition} {one.job}"]) for one in found]
-    return sorted((one for one in found if one.records), key=_order)
-
-
-def _order(batch: Batch) -> tuple[TopicPartition, int, str]:
-    return batch.topic_partition, -1 if batch.base_offset is None else batch.base_offset, batch.job
+    return sorted(
+        (one for one in found if one.records),
+        key=lambda one: (one.topic_partition, -1 if one.base_offset is None else one.base_offset, one.job),
+    )
 
 
 def quarantined_files(
@@ -244,12 +242,7 @@ def _once(contents: pa.Table, places: Sequence[Mapping[str, Any]]) -> list[int]:
 def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
     for row in rows.to_pylist():
         try:
-            yield json.dumps(_text(row), ensure_ascii=False, allow_nan=False) + "\n"
-        except UnicodeDecodeError as error:
-            raise RefusedError(
-                f"file {path} can't hold the record at offset {row['offset']}: the record is not UTF-8 ({error}); "
-                "allowed: export to a .parquet file"
-            ) from error
+            yield json.dumps(row, default=_text, ensure_ascii=False, allow_nan=False) + "\n"
         except ValueError as error:
             raise RefusedError(
                 f"file {path} can't hold the record at offset {row['offset']}: {error}; allowed: export to a .parquet "
@@ -257,19 +250,11 @@ def _lines(rows: pa.Table, path: Path) -> Iterator[str]:
             ) from error
 
 
-def _text(value: Any) -> Any:
-    """Convert bytes to their text, and times to ISO 8601, as ``firn land`` reads them from JSON lines."""
-    match value:
-        case dict():
-            return {name: _text(inner) for name, inner in value.items()}
-        case list():
-            return [_text(inner) for inner in value]
-        case bytes():
-            return value.decode()
-        case Decimal():
-            return str(value)
-        case _:
-            return value.isoformat() if hasattr(value, "isoformat") else value
+def _text(value: Any) -> str:
+    """The text of bytes, of a time (ISO 8601) or of a number, as ``firn land`` reads it from JSON lines."""
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
 
 
 def clear(lake: Lake, identifier: str, selection: Selection) -> int:
