@@ -291,17 +291,7 @@ def _metrics(properties: Mapping[str, str], columns: ColumnRoles) -> dict[str, s
     if "write.metadata.metrics.default" in properties:
         # If the table is not partitioned by level, Firn needs the bounds of the level column.
         return {} if columns.levels_apart else {f"write.metadata.metrics.column.{columns.level}": "full"}
-    mapped = (
-        *columns.key,
-        columns.offset,
-        columns.timestamp,
-        columns.topic,
-        columns.partition,
-        columns.tombstone_null,
-        columns.level,
-        columns.delete_horizon,
-    )
-    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for name in mapped if name}
+    wanted = {f"write.metadata.metrics.column.{name}": _DEFAULT_METRICS for _, name in columns.by_role()}
     return {name: mode for name, mode in wanted.items() if name not in properties}
 
 
