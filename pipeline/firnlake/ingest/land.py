@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -281,28 +281,20 @@ class EarlierLandings:
         self._own = own
         self._stored = cache(self._list)
 
-    def live(self, folder: str) -> Mapping[TopicPartition | None, ManifestEntry]:
-        """The segments in ``folder`` that are there, by topic partition."""
-        stored = self._stored(folder)
-        listed = self._listed.get(folder, {}) if stored else {}
-        return {
-            where: entry
-            for where, entry in listed.items()
-            if stored.get(name_of(entry.data_file.file_path)) == entry.data_file.file_size_in_bytes
-        }
-
     def missing(self, folder: str, among: Collection[TopicPartition], subject: str) -> Collection[TopicPartition]:
         """Those topic partitions ``among`` whose segment in ``folder`` never was in main, or has lost its records.
 
         Raises RefusedError, which begins with ``subject``, if main's history does not tell.
         """
-        gone = set(among) - self.live(folder).keys()
-        return {one for one in gone if not self._stored(folder) or self._is_lost(folder, one, subject)}
+        return {one for one in among if self._is_lost(folder, one, subject)}
 
     def _is_lost(self, folder: str, where: TopicPartition, subject: str) -> bool:
-        """True when main has lost the records of the segment of ``where`` in ``folder``, which is no longer there."""
-        listed = self._listed.get(folder, {})
-        if where in listed or not (listed or any(path.startswith(f"{folder}/") for _, path, _ in self._removed)):
+        """True when main has not, or no longer, the records of the segment of ``where`` in ``folder``."""
+        stored, listed = self._stored(folder), self._listed.get(folder, {})
+        if not stored or where in listed:
+            file = listed.get(where)
+            return file is None or stored.get(name_of(file.file_path)) != file.file_size_in_bytes
+        if not (listed or any(path.startswith(f"{folder}/") for _, path, _ in self._removed)):
             return True
         lost, doubt = False, "main's history does not tell who took it"
         for snapshot, path, owner in self._removed:
@@ -327,13 +319,13 @@ class EarlierLandings:
         return {name_of(one.path): one.bytes for one in files if self._own not in one.path}
 
     @cached_property
-    def _listed(self) -> Mapping[str, dict[TopicPartition | None, ManifestEntry]]:
+    def _listed(self) -> Mapping[str, dict[TopicPartition | None, DataFile]]:
         """The data files of landings that main lists, by folder and topic partition."""
-        found: dict[str, dict[TopicPartition | None, ManifestEntry]] = {}
+        found: dict[str, dict[TopicPartition | None, DataFile]] = {}
         for entry, _ in read_entries(self._table):
             folder = entry.data_file.file_path.rpartition("/")[0]
             if f"/{_PREFIX}" in folder:
-                found.setdefault(folder, {})[self._owner(entry.data_file)] = entry
+                found.setdefault(folder, {})[self._owner(entry.data_file)] = entry.data_file
         return found
 
     @cached_property
