@@ -7,7 +7,7 @@ from typing import Final
 
 from firnlake.compact.convert import converted
 from firnlake.compact.erase import erased
-from firnlake.compact.inputs import Partitions, PlanInputs
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.rewrite import Target
 from firnlake.compact.tasks import Attempt, rewritten
 from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
@@ -152,7 +152,7 @@ def _target(stage: Stage, folder: str) -> Target:
         # Only the bounds tell the level of a file.
         own[f"write.metadata.metrics.column.{columns.level}"] = "full"
     options = WriteOptions(table.schema(), {**table.properties, **own}, stage.target)
-    return Target(folder, options, Partitions(table.schema(), table.spec(), columns))
+    return Target(folder, options, table.spec())
 
 
 def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A task's view of one plan: its segments as files to read, the meaning of their columns, and partitions to write."""
+"""A task's view of one plan: its segments as files to read, and the meaning of their columns; records by partition."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from firnlake.iceberg.keys import Flags, Longs
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
-from firnlake.table.segment import TAIL, Segment, TopicPartition
+from firnlake.table.segment import TAIL, Segment
 
 T = TypeVar("T")
 
@@ -91,10 +91,6 @@ class PlanInputs:
     def deletes_of(self, segment: Segment) -> tuple[DeleteFile, ...]:
         """The delete files that reach ``segment``."""
         return self.deletes[segment.path].files if segment.path in self.deletes else ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the flags of hidden records, because each task reads the deletes of its own segments."""
-        return {name: held for name, held in vars(self).items() if name != "_hidden"}
 
     def hidden(self, segment: Segment) -> Flags | None:
         """Flags of the records in the file that row-level deletes hide (C27); None if no delete applies to the file."""
@@ -169,42 +165,33 @@ def grouped(items: Iterable[T], most: int, size_of: Callable[[T], float]) -> Ite
         yield group
 
 
-@dataclass(frozen=True)
-class Partitions:
-    """The partition spec of the results; picklable."""
+def by_partition(
+    records: pa.RecordBatch, schema: Schema, spec: PartitionSpec, known: Mapping[str | None, Any]
+) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """``records`` of ``schema`` by partition, whose values are in the order of ``spec``. All records have the ``known``
+    values, by column; a column that is None is left out."""
+    fixed = {position(schema, spec, name): value for name, value in known.items() if name}
+    values: list[Any] = [fixed.get(place) for place in range(len(spec.fields))]
+    others = [place for place in range(len(spec.fields)) if place not in fixed]
+    if not others:
+        yield tuple(values), records
+        return
+    for group, own in _groups(records, [_transformed(records, schema, spec.fields[place]) for place in others]):
+        for place, value in zip(others, group, strict=True):
+            values[place] = value
+        yield tuple(values), own
 
-    schema: Schema = field(repr=False)
-    spec: PartitionSpec
-    columns: ColumnRoles
 
-    def split(
-        self, records: pa.RecordBatch, topic_partition: TopicPartition, level: int
-    ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-        """Split ``records``, all of one topic partition and level, by partition; its values are in the spec's order."""
-        known = {self.columns.topic: topic_partition.topic, self.columns.partition: topic_partition.partition}
-        known[self.columns.level] = level
-        fixed = {position(self.schema, self.spec, name): value for name, value in known.items() if name}
-        values: list[Any] = [fixed.get(place) for place in range(len(self.spec.fields))]
-        others = [place for place in range(len(self.spec.fields)) if place not in fixed]
-        if not others:
-            yield tuple(values), records
-            return
-        for group, own in _groups(records, [self._transformed(records, self.spec.fields[place]) for place in others]):
-            for place, value in zip(others, group, strict=True):
-                values[place] = value
-            yield tuple(values), own
-
-    def _transformed(self, records: pa.RecordBatch, part: PartitionField) -> pa.Array:
-        """The partition value of every record in manifest form: dates as days, times and timestamps as microseconds."""
-        source = self.schema.find_field(part.source_id)
-        held = _as_stored(records.column(source.name))
-        encoded = pc.dictionary_encode(held, null_encoding="encode")
-        transform = part.transform.transform(source.field_type)
-        try:
-            known = pa.array([transform(value) for value in encoded.dictionary.to_pylist()])
-        except (ArithmeticError, ValueError) as error:  # a time outside Python's calendar
-            raise ValueError(f"column {source.name} has a value without a {part.transform}: {error}") from error
-        return known.take(encoded.indices)
+def _transformed(records: pa.RecordBatch, schema: Schema, part: PartitionField) -> pa.Array:
+    """The partition value of every record in manifest form: dates as days, times and timestamps as microseconds."""
+    source = schema.find_field(part.source_id)
+    encoded = pc.dictionary_encode(_as_stored(records.column(source.name)), null_encoding="encode")
+    transform = part.transform.transform(source.field_type)
+    try:
+        known = pa.array([transform(value) for value in encoded.dictionary.to_pylist()])
+    except (ArithmeticError, ValueError) as error:  # a time outside Python's calendar
+        raise ValueError(f"column {source.name} has a value without a {part.transform}: {error}") from error
+    return known.take(encoded.indices)
 
 
 def _as_stored(values: pa.Array) -> pa.Array:

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
 
-from firnlake.compact.inputs import Partitions, PlanInputs, grouped
+from firnlake.compact.inputs import PlanInputs, by_partition, grouped
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
@@ -56,7 +57,7 @@ class Target:
 
     folder: str
     options: WriteOptions = field(repr=False)
-    partitions: Partitions
+    spec: PartitionSpec
 
 
 def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]], target: Target) -> Change:
@@ -227,15 +228,15 @@ class _Writers:
 
     def write(self, records: pa.RecordBatch, level: int) -> None:
         """Write ``records`` at ``level``, each to the file of its Iceberg partition."""
-        plan = self._inputs.plan
-        for partition, own in self._target.partitions.split(records, plan.topic_partition, level):
+        plan, columns, target = self._inputs.plan, self._inputs.columns, self._target
+        known = {columns.topic: plan.topic, columns.partition: plan.partition, columns.level: level}
+        for partition, own in by_partition(records, target.options.schema, target.spec, known):
             # Even if the table is not partitioned by level, a file holds records of one level only.
             writer = self._open.get((level, partition))
             if writer is None:
-                path = f"{self._target.folder}/{UNREAD if plan.unread else ''}{uuid.uuid4()}.parquet"
+                path = f"{target.folder}/{UNREAD if plan.unread else ''}{uuid.uuid4()}.parquet"
                 output = self._inputs.files.io(path).new_output(path)
-                spec_id = self._target.partitions.spec.spec_id
-                writer = ParquetFileWriter(output, self._target.options, spec_id, partition)
+                writer = ParquetFileWriter(output, target.options, target.spec.spec_id, partition)
                 self._open[level, partition] = writer
             writer.write(own)
             if writer.bytes >= plan.segment_bytes:

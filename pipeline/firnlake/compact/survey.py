@@ -83,8 +83,7 @@ def in_memory(inputs: PlanInputs) -> Survey[Marks]:
     """Compare the keys of ``inputs`` as arrays. A tail whose records are all older is only searched for the head's
     keys, so memory does not grow with it."""
     head, tail = _head_and_tail(inputs)
-    records, before = _read(inputs, head, keys=True)
-    every, sizes = Marks.joined(before), [mark.records for mark in before]
+    records, every, sizes = _read(inputs, head, keys=True)
     codes, known = codes_of(_compared(records["key"], every))
     removed = np.repeat(np.array([one.level == REMOVED for one in head], dtype=np.bool_), sizes)
     newest, has_older = latest_per_key(codes, records["offset"].to_numpy(), removed)
@@ -166,8 +165,9 @@ def _looked_up(
         yield segment.path, Marks.of(len(found), newest=found)
 
 
-def _read(inputs: PlanInputs, segments: Sequence[Segment], *, keys: bool) -> tuple[pa.Table, list[Marks]]:
-    """The narrow columns of all records of ``segments``, and the marks of each that need no comparison of keys.
+def _read(inputs: PlanInputs, segments: Sequence[Segment], *, keys: bool) -> tuple[pa.Table, Marks, list[int]]:
+    """The narrow columns of all records of ``segments``, their marks that need no comparison of keys, and how many
+    records each segment has.
 
     The columns are ``offset``, ``key`` if ``keys``, and those of ``transactions.SCHEMA`` if the plan is transactional.
     """
@@ -186,13 +186,11 @@ def _read(inputs: PlanInputs, segments: Sequence[Segment], *, keys: bool) -> tup
 
     with ThreadPoolExecutor(READERS) as readers:
         tables = list(readers.map(narrow, segments))
-    records = pa.concat_tables([schema.empty_table(), *tables])
-    return records, _before_keys(inputs, segments, records, [len(one) for one in tables])
+    records, sizes = pa.concat_tables([schema.empty_table(), *tables]), [len(one) for one in tables]
+    return records, _before_keys(inputs, segments, records, sizes), sizes
 
 
-def _before_keys(
-    inputs: PlanInputs, segments: Sequence[Segment], records: pa.Table, sizes: Sequence[int]
-) -> list[Marks]:
+def _before_keys(inputs: PlanInputs, segments: Sequence[Segment], records: pa.Table, sizes: Sequence[int]) -> Marks:
     offsets = np.split(records["offset"].to_numpy(), np.cumsum(sizes)[:-1])
     marks = Marks.of(len(records))
     # A tombstone that was restored and removed again is twice among the removed ones, which are the last segments.
@@ -206,7 +204,7 @@ def _before_keys(
         none = np.zeros(sum(sizes[live:]), dtype=np.bool_)
         control, aborted, ended = (np.append(flags, none) for flags in states)
         marks = marks.having(control=control, aborted=aborted, ended=ended)
-    return list(marks.split(sizes))
+    return marks
 
 
 def _key_type(inputs: PlanInputs) -> pa.DataType:
@@ -257,7 +255,8 @@ def flag(newest: Flags, has_older: Flags, rows: pa.RecordBatch) -> None:
 def before_keys(inputs: PlanInputs) -> list[Marks]:
     """The marks of each segment that need no comparison of keys."""
     groups = [inputs.segments] if inputs.plan.transactional else overlapping(inputs)
-    return [mark for group in groups for mark in _read(inputs, group, keys=False)[1]]
+    read = (_read(inputs, group, keys=False) for group in groups)
+    return [mark for _, every, sizes in read for mark in every.split(sizes)]
 
 
 def overlapping(inputs: PlanInputs) -> list[list[Segment]]:

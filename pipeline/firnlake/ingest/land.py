@@ -117,10 +117,10 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
                 f"ALTER TABLE {identifier} ADD COLUMNS (is_control boolean, is_transactional boolean, producer_id "
                 "bigint, producer_epoch int)"
             )
-    columns = {name: landed[name] for name in landed.column_names}
+    found = set(landed.column_names)
     columns = {
-        column.name: columns.get(column.name, pa.nulls(landed.num_rows, column.type))
-        for column in schema_to_pyarrow(table.schema())
+        one.name: landed[one.name] if one.name in found else pa.nulls(landed.num_rows, one.type)
+        for one in schema_to_pyarrow(table.schema())
     }
     for column in table.schema().fields:
         if column.required and columns[column.name].null_count:
@@ -134,8 +134,7 @@ def _fitting(table: Table, identifier: str, path: Path, landed: pa.Table) -> pa.
 def _parts(found: pa.Table) -> dict[TopicPartition, pa.Table]:
     """The records of each topic partition, in the order of their offsets; equal ones stay in their order."""
     names = ["topic", "partition"]
-    found = found.combine_chunks()
-    found = found.take(pc.sort_indices(found, sort_keys=[(name, "ascending") for name in (*names, "offset")]))
+    found = found.combine_chunks().sort_by([(name, "ascending") for name in (*names, "offset")])
     counts = found.group_by(names, use_threads=False).aggregate([([], "count_all")])
     starts = [0, *pc.cumulative_sum(counts["count_all"]).to_pylist()]
     places = zip(counts["topic"].to_pylist(), counts["partition"].to_pylist(), pairwise(starts), strict=True)
@@ -215,20 +214,16 @@ class _Landing:
         """Add the segments to main, except those that another landing has added meanwhile."""
         ids: SnapshotIds = {}
         manifests = Manifests(self._table.io)
-        left = tuple(self._written)
-
-        @cache
-        def commit(keys: tuple[_Key, ...]) -> Commit:
-            added = [self._written[key] for key in keys]
-            return Commit(self._table, [(MAIN_BRANCH, BranchChange(added=added))], ids, manifests)
+        left = [*self._written]
 
         def request(current: Table) -> CommitRequest | None:
             nonlocal left
             _check(current, self._identifier)
             self._earlier = EarlierLandings(current, self._own)
             missing = {(folder, where) for folder in self._files for where in self._missing(folder)}
-            left = tuple(key for key in self._written if key in missing)
-            asked = commit(left).request(current) if left else None
+            left = [key for key in self._written if key in missing]
+            change = BranchChange(added=[self._written[key] for key in left])
+            asked = Commit(self._table, [(MAIN_BRANCH, change)], ids, manifests).request(current) if left else None
             self._is_sent |= asked is not None
             return asked
 
