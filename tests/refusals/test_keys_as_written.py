@@ -7,7 +7,7 @@ from tests.support.scenario import Scenario
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 KEYS: dict[str, tuple[str, list[str], list[str], str]] = {
     "boolean": ("true", ["TRUE"], ["yes"], "boolean, such as true"),
-    "int": ("7", ["+7"], ["7.0", "1_000", "99999999999"], "int, such as 42"),
+    "int": ("7", ["007"], ["+7", "7.0", "1_000", "99999999999"], "int, such as 42"),
     "long": (f"{-(2**63)}", [], [f"{2**63}"], "long, such as 42"),
     "decimal(9, 2)": ("1.50", ["1.5", "+1.500"], ["1.505", "99999999.99", "1.5.0"], "decimal(9, 2), such as 1.50"),
     "decimal(4, 0)": ("1", [], ["1.5"], "decimal(4, 0), such as 1"),
