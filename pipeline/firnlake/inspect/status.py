@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -535,8 +535,7 @@ def read(home: Path, table: str) -> Status | None:
     """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged or foreign file."""
     path = path_of(home, table)
     try:
-        stat = path.stat()
-        status = _read(path, stat.st_mtime_ns, stat.st_size)
+        status = Status.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -544,12 +543,6 @@ def read(home: Path, table: str) -> Status | None:
     if status.table != table:
         raise _unreadable(table, path, f"it belongs to table {status.table}")
     return status
-
-
-@lru_cache(maxsize=16)
-def _read(path: Path, _changed_ns: int, _size: int) -> Status:
-    """The status at ``path``, which a server of pages does not parse again while the file is the same."""
-    return Status.model_validate_json(path.read_bytes())
 
 
 def _unreadable(table: str, path: Path, why: str) -> RefusedError:

@@ -21,7 +21,7 @@ from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, keys_of
 from firnlake.iceberg.manifests import manifests_of
-from firnlake.table.columns import ColumnRoles, Condition
+from firnlake.table.columns import ColumnRoles
 from firnlake.table.manifest_reader import read_entries
 from firnlake.table.records import has_transactions, in_ms
 from firnlake.table.segment import LANDED, TopicPartition
@@ -127,12 +127,10 @@ class Versions:
         wanted = (names.topic, names.partition, names.level, names.offset, names.timestamp, names.delete_horizon)
         transactional = ("is_transactional", "producer_id") if self._has_transactions else ()
         columns = list(dict.fromkeys(name for name in (*wanted, *transactional) if name))
-        # Values are large, so they are read only where metadata does not say that there is no tombstone.
-        may_hold = condition is not None and _may_hold(self._table, condition, file)
-        read = list(dict.fromkeys([*columns, *(condition.reads if condition and may_hold else ())]))
+        read = list(dict.fromkeys([*columns, *(condition.reads if condition else ())]))
         versions: list[Version] = []
         for rows in self._rows(file, deletes, read):
-            tombstones = condition.mask(rows).to_pylist() if condition and may_hold else repeat(None)
+            tombstones = condition.mask(rows).to_pylist() if condition else repeat(None)
             versions += (
                 Version(
                     topic_partition=TopicPartition(
@@ -185,11 +183,3 @@ class Versions:
             chosen = pc.and_not(chosen, pc.fill_null(batch.column("is_control"), fill_value=False))
         flags: Flags = chosen.to_numpy(zero_copy_only=False)
         return flags
-
-
-def _may_hold(table: Table, condition: Condition, file: DataFile) -> bool:
-    """False if the counts in the file's metadata show that none of its records meets ``condition``; otherwise True."""
-    if condition.null_of is None:
-        return True
-    column = table.schema().find_field(condition.null_of)
-    return (file.null_value_counts or {}).get(column.field_id) != 0
