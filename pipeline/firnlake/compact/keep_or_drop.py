@@ -81,8 +81,8 @@ class Records:
     tombstone: Flags
     horizon: Longs
     """Delete horizons, NO_HORIZON when there is none."""
-    level: int
-    """The level of the segment that holds the records."""
+    level: int | Longs
+    """The level of the segment that holds the records, or of each record."""
     control: Flags | None = None
     aborted: Flags | None = None
     ended: Flags | None = None
@@ -136,9 +136,7 @@ def _passing(records: Records) -> Flags:
 
 def _stamped(records: Records) -> Flags:
     """Flags of records with a valid stamp. Stamps in a landed file are invalid, because any writer may set them."""
-    if records.level < RUN:
-        return np.zeros(len(records.offset), dtype=np.bool_)
-    stamped: Flags = records.horizon != NO_HORIZON
+    stamped: Flags = (records.horizon != NO_HORIZON) & (records.level >= RUN)
     return stamped
 
 

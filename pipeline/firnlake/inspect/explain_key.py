@@ -234,13 +234,15 @@ class Keeping:
 class Cleaning:
     """What ``plan`` does to the records of one key that are ``present``; a place is an index into these.
 
-    ``records`` are those that the plan cleans, by place, each in the form that the cleaning rules take; none if the
-    plan's lane copies or drops whole segments. ``survivor`` names the record that supersedes the others.
+    ``records`` are those that the plan cleans, in the form that the cleaning rules take, with their places in
+    ``places``; none if the plan's lane copies or drops whole segments. ``survivor`` names the record that supersedes
+    the others.
     """
 
     plan: Plan
     present: Sequence[Version]
-    records: Mapping[int, Records]
+    places: Sequence[int]
+    records: Records
     survivor: str
 
     @classmethod
@@ -251,8 +253,9 @@ class Cleaning:
         places = [place for place, one in enumerate(keeping.present) if one.path in paths]
         inputs = [keeping.present[place] for place in places]
         removed = [one for one in keeping.removed_tombstones if one.path in beside]
+        horizon = np.array([_horizon(one) for one in inputs], dtype=np.int64)
         # Of copies of a record, the one at the highest level is kept (C1).
-        furthest_last = sorted(range(len(inputs)), key=lambda row: (inputs[row].level, _horizon(inputs[row])))
+        furthest_last = sorted(range(len(inputs)), key=lambda row: (inputs[row].level, horizon[row]))
         kept = {inputs[row].offset: row for row in furthest_last}
         repeated = np.array([kept[one.offset] != row for row, one in enumerate(inputs)], dtype=np.bool_)
         aborted = np.array([keeping.is_aborted(one) for one in inputs], dtype=np.bool_)
@@ -261,49 +264,45 @@ class Cleaning:
         codes = np.zeros(len(offsets), dtype=np.int64)
         codes[: len(inputs)][keyless | aborted | repeated] = NO_KEY
         newest, has_older = latest_per_key(codes, offsets, np.arange(len(offsets)) >= len(inputs))
-        records = {
-            places[row]: Records(
-                offset=offsets[only],
-                keyless=keyless[only],
-                newest=newest[only],
-                has_older=has_older[only],
-                tombstone=np.array([one.tombstone], dtype=np.bool_),
-                horizon=np.array([_horizon(one)], dtype=np.int64),
-                level=one.level,
-                aborted=aborted[only],
-                repeated=repeated[only],
-            )
-            for row, one in enumerate(inputs)
-            for only in [slice(row, row + 1)]
-        }
+        records = Records(
+            offset=offsets[: len(inputs)],
+            keyless=keyless,
+            newest=newest[: len(inputs)],
+            has_older=has_older[: len(inputs)],
+            tombstone=np.array([one.tombstone for one in inputs], dtype=np.bool_),
+            horizon=horizon,
+            level=np.array([one.level for one in inputs], dtype=np.int64),
+            aborted=aborted,
+            repeated=repeated,
+        )
         survivor = "".join(f"offset {offset}" for offset in offsets[newest])
         restored = ", a removed tombstone that is restored" if newest[len(inputs) :].any() else ""
-        return cls(plan, keeping.present, records, survivor + restored)
+        return cls(plan, keeping.present, places, records, survivor + restored)
+
+    @cached_property
+    def _outcomes(self) -> Mapping[int, Outcome]:
+        decided = outcomes(self.records, Parameters.of(self.plan))
+        return dict(zip(self.places, map(Outcome, decided.tolist()), strict=True))
 
     def removal(self, place: int) -> Reason | None:
         """The reason why the plan removes the record at ``place``; None if the plan keeps it, or does not take it."""
         traits, version = self.plan.lane.traits, self.present[place]
         if traits.writes == "nothing" and version.path in taken(self.plan):
             return Reason(traits.rule, traits.removal)
-        outcome = self._outcome(place)
+        outcome = self._outcomes.get(place, Outcome.KEPT)
         return None if outcome == Outcome.KEPT else _reason(outcome, version, self.survivor)
-
-    def _outcome(self, place: int) -> Outcome:
-        if place not in self.records:
-            return Outcome.KEPT
-        return Outcome(int(outcomes(self.records[place], Parameters.of(self.plan))[0]))
 
     def waiting_for(self, place: int) -> Reason:
         """Why a tombstone stays if it is the newest record of its key: its delete horizon must pass first (KIP-534)."""
-        record, parameters = self.records[place], Parameters.of(self.plan)
-        if record.has_older[0]:
-            superseded = (each for each in self.records if self._outcome(each) == Outcome.SUPERSEDED)
+        row, parameters = self.places.index(place), Parameters.of(self.plan)
+        if self.records.has_older[row]:
+            superseded = (each for each, outcome in self._outcomes.items() if outcome == Outcome.SUPERSEDED)
             older = min(self.present[each].offset for each in superseded)
             why = f"supersedes offset {older}: its delete horizon is set once that record is removed"
             return Reason("C9", f"a tombstone that {why}")
-        if outcomes(record, replace(parameters, now=_NEVER))[0] == Outcome.TOMBSTONE_REMOVED:
+        if outcomes(self.records, replace(parameters, now=_NEVER))[row] == Outcome.TOMBSTONE_REMOVED:
             return Reason("C9", "a tombstone before its delete horizon", self.present[place].delete_horizon_ms)
-        if horizons(record, replace(parameters, stamp=_NEVER))[0] == _NEVER:
+        if horizons(self.records, replace(parameters, stamp=_NEVER))[row] == _NEVER:
             after = f"delete.retention.ms = {exact_span(self.plan.delete_retention_ms)} after its time"
             return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
         below = f"the next full clean does not take offsets from {self.plan.clean_below} on"

@@ -61,15 +61,11 @@ class Outlook:
         return {lane: lane.look(self.state) for lane in Lane}
 
     @cached_property
-    def works(self) -> Mapping[Lane, Work]:
-        """The work that is due, without what failed before."""
-        answers = {} if self.is_quiet else self.answers
-        return {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
-
-    @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
-        """The plan of each due lane."""
-        return {lane: plan_of(lane, work, self.segments, self.state) for lane, work in self.works.items()}
+        """The plan of each due lane, without what failed before."""
+        answers = {} if self.is_quiet else self.answers
+        works = {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
+        return {lane: plan_of(lane, work, self.segments, self.state) for lane, work in works.items()}
 
     @cached_property
     def top(self) -> Plan | None:
@@ -83,9 +79,7 @@ class Outlook:
         where = self.state.topic_partition
         tried = {marker.plan.lane for marker in self.failures if marker.plan.topic_partition == where}
         plans = (
-            plan_of(lane, answer, self.segments, self.state)
-            if isinstance(answer := self.answers.get(lane), Work)
-            else plan_partition(lane, self.segments, self.state, force=True)
+            plan_partition(lane, self.segments, self.state, force=isinstance(self.answers[lane], Waits))
             for lane in Lane
             if lane in tried
         )

@@ -369,7 +369,7 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
     refused = tuple(told_once(outlook.failed.values()))
     young = [reason for reason in outlook.holding if reason.until_ms is not None]
     holding = [reason for reason in outlook.holding if reason.rule in ("C7", "C10")]
-    due = {lane.value: work.reason for lane, work in outlook.works.items()}
+    due = {lane.value: plan.reason for lane, plan in outlook.plans.items()}
     at: int | None = state.now_ms
     if not due or state.blockers:
         at = until(state, [lane for lane in Lane if lane not in outlook.failed])
