@@ -21,7 +21,7 @@ from firnlake.iceberg.files import Kind
 from firnlake.ingest.adopt import adopt, preview
 from firnlake.ingest.quarantine import batches
 from firnlake.lanes import Lane
-from firnlake.lanes.erasure.search import search
+from firnlake.lanes.erasure.search import Search
 from firnlake.maintain.maintain import maintain_table, rewrite_manifests
 from firnlake.table.columns import ColumnRoles
 from firnlake.validate.validate import validate
@@ -188,7 +188,8 @@ def test_c29_c30_sparks_maintenance_keeps_the_requests_and_its_deletes_are_searc
     assert [one["request"] for one in done.issued] == [before[0].request.id], done.blocked
     topic.lake.set_properties(topic.table, {"write.delete.mode": "merge-on-read"})
     topic.spark.sql(f"DELETE FROM {name_of(topic)} WHERE offset = 1")  # noqa: S608
-    found = search(topic.lake.table(topic.table), topic.table, before, topic.engine)
+    found = Search(topic.lake.table(topic.table), topic.table, before)
+    found.run(topic.engine)
     problems = found.problems[before[1].request.id]
     assert any(one.where == "branch main" for one in problems), "the record is there, though hidden"
 

@@ -26,7 +26,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Finding, Kind
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
-from firnlake.lanes.erasure.search import OLDER, Problem, Search, search
+from firnlake.lanes.erasure.search import OLDER, Problem, Search
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
@@ -77,7 +77,8 @@ def certify(
         ready = [erasure for erasure in erasures if erasure.request.id not in blocked]
         if not ready:
             return Certified((), blocked)
-        result = search(table, identifier, ready, engine)
+        result = Search(table, identifier, ready)
+        result.run(engine)
         versions, kept = _kept_versions(table, identifier)
         issued = []
         for one in ready:

@@ -72,16 +72,6 @@ class Problem:
         return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
-def search(table: Table, identifier: str, erasures: Sequence[Erasure], engine: Engine) -> "Search":
-    """Search every file of ``table`` for the records that ``erasures`` cover, and write down what was read.
-
-    Raises an OSError or UnavailableError when the store does not answer.
-    """
-    finished = Search(table, identifier, erasures)
-    finished.run(engine)
-    return finished
-
-
 @dataclass
 class Search:
     """A search of every file for several requests."""
@@ -97,7 +87,10 @@ class Search:
     """Why a file can't be read, by its path."""
 
     def run(self, engine: Engine) -> None:
-        """Read the files that no search has read for each of the requests, and look at what was found in all."""
+        """Read the files that no search has read for each of the requests, write down what was read, and look at it.
+
+        Raises an OSError or UnavailableError when the store does not answer.
+        """
         others = [file for file in self._others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
         others += self._outside()
         tasks = list(self._tasks(others))
