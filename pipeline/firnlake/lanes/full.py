@@ -7,7 +7,6 @@ import numpy as np
 
 from firnlake.clock import exact_span, show_span
 from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
-from firnlake.lanes.dirty_ratio import dirty_ratio, is_dirty, may_be_dirty
 from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -23,7 +22,7 @@ def look(state: State, force: bool) -> Work | Waits:
     possible = tuple(takewhile(lambda segment: not state.too_large(segment), state.cleanable))
     dirty = state.budget(state.tail).oldest(possible)
     if force and (dirty or (state.tail and not state.cleanable)):
-        reason: str | None = f"forced, dirty ratio {dirty_ratio(state):.3f}"
+        reason: str | None = f"forced, dirty ratio {state.dirty_ratio:.3f}"
     else:
         left_out = state.head[len(dirty) :]
         reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, left_out)
@@ -45,8 +44,8 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
     if not dirty:
         first = state.cleanable[0]
         return Waits("C17", state.too_large(first) or state.excess_with_tail(first))
-    ratio, needed = f"dirty ratio {dirty_ratio(state):.3f}", state.policy.min_cleanable_dirty_ratio
-    if dirty_ratio(state) > needed:
+    ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
+    if state.dirty_ratio > needed:
         few = f"only {count(state.cleanable_bytes, 'dirty byte')}; needed: {state.policy.min_dirty_bytes}"
         return Waits("C12", f"{ratio} > {needed}, but {few} (firn.min.dirty.bytes)")
     return Waits("C12", f"{ratio}, needed: more than {needed}")
@@ -61,29 +60,21 @@ def dirty_reason(state: State) -> str | None:
     policy = state.policy
     if state.late:
         return f"{count(len(state.late), 'segment')} with offsets below a removed tombstone"
-    if is_dirty(state):
-        return f"dirty ratio {dirty_ratio(state):.3f} > {policy.min_cleanable_dirty_ratio}"
+    is_large = state.cleanable_bytes >= policy.min_dirty_bytes
+    if is_large and state.dirty_ratio > policy.min_cleanable_dirty_ratio:
+        return f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}"
     oldest = min(segment.oldest_ms for segment in state.cleanable)
     waited = state.now_ms - oldest
     if waited > policy.max_compaction_lag_ms:
         lag = f"max.compaction.lag.ms = {exact_span(policy.max_compaction_lag_ms)}"
         return f"the oldest dirty record has waited {show_span(waited)}, more than {lag}"
-    if policy.full_interval_ms < 0:
-        return None
     # Before the first full clean, the interval counts from the oldest landing.
     since = last_full_ms(state) if state.tail else min(segment.arrived_ms for segment in state.cleanable)
-    if since is not None and state.now_ms - since <= policy.full_interval_ms:
+    if policy.full_interval_ms < 0 or (since is not None and state.now_ms - since <= policy.full_interval_ms):
         return None
-    interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
-    if since is None:
-        return f"no full clean in the table's history, and {interval} asks for one"
-    ago = show_span(state.now_ms - since)
-    told = (
-        f"the last full clean was {ago} ago"
-        if state.tail
-        else f"no full clean yet, and the oldest segment landed {ago} ago"
-    )
-    return f"{told}, more than {interval}"
+    what = "the last full clean was" if state.tail else "no full clean yet, and the oldest segment landed"
+    ago = "before the table's history" if since is None else f"{show_span(state.now_ms - since)} ago"
+    return f"{what} {ago}, more than full.interval.ms = {exact_span(policy.full_interval_ms)}"
 
 
 def last_full_ms(state: State) -> int | None:
@@ -180,7 +171,11 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where the head is dirty, old or late enough, or where enough tombstones have passed their horizons."""
     each, fact, head, tail = figures.each, figures.fact, figures.head(), figures.tail
-    due = may_be_dirty(figures)
+    # The ratio if the whole head is cleanable.
+    head_bytes = figures.total("data_bytes", head)
+    together = head_bytes + figures.total("data_bytes", tail)
+    due: Bools = head_bytes > ALMOST * each(lambda policy: policy.min_cleanable_dirty_ratio) * together
+    due &= head_bytes >= ALMOST * each(lambda policy: policy.min_dirty_bytes)
     due |= figures.least(fact("oldest_ms"), head) < figures.before(lambda policy: policy.max_compaction_lag_ms)
     # The last full clean, or the oldest landing where there is no tail; UNKNOWN is long ago.
     last = figures.most(fact("committed_ms"), tail & fact("by_firn"), UNKNOWN)
