@@ -103,7 +103,8 @@ class Outlook:
         if lane in self.yielding:
             return Reason(lane.traits.rule, f"left to lane {TOP}, which takes the segments in the same run")
         answer = self.answers[lane]
-        return answer if isinstance(answer, Waits) else Reason(lane.traits.rule, "there is nothing that it can change")
+        assert isinstance(answer, Waits)  # otherwise it is due
+        return answer
 
     @property
     def lanes(self) -> tuple[LaneOutlook, ...]:

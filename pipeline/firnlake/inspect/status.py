@@ -428,12 +428,8 @@ def _tombstones(states: Iterable[State], now_ms: int) -> Tombstones:
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
     """The sum; None if a number is unknown."""
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
+    known = [*numbers]
+    return None if None in known else sum(filter(None, known))
 
 
 def _spaces(
@@ -531,25 +527,18 @@ def _mended(lake: Lake, identifier: str) -> tuple[str, ...]:
 
 
 def read(home: Path, table: str) -> Status | None:
-    """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged or foreign file."""
+    """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged file."""
     path = path_of(home, table)
     try:
-        status = Status.model_validate_json(path.read_bytes())
+        return Status.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise _unreadable(table, path, str(error)) from error
-    if status.table != table:
-        raise _unreadable(table, path, f"it belongs to table {status.table}")
-    return status
-
-
-def _unreadable(table: str, path: Path, why: str) -> RefusedError:
-    reason = next(iter(why.splitlines()), "")
-    return RefusedError(
-        f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this version "
-        "of Firn (the next run writes one)"
-    )
+        reason = next(iter(str(error).splitlines()), "")
+        raise RefusedError(
+            f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this "
+            "version of Firn (the next run writes one)"
+        ) from error
 
 
 _TOLD: Final = TypeAdapter(dict[str, int])

@@ -166,11 +166,8 @@ class Versions:
                 if hidden is not None:
                     seen &= ~hidden[first : first + len(seen)]
                 if seen.any():
-                    rows, start = [], 0
-                    for batch in file.batches(columns, [group]):
-                        rows.append(batch.filter(pa.array(seen[start : start + len(batch)])))
-                        start += len(batch)
-                    yield pa.Table.from_batches(rows, self._files.arrow_schema(columns))
+                    rows = pa.Table.from_batches(file.batches(columns, [group]), self._files.arrow_schema(columns))
+                    yield rows.filter(pa.array(seen))
 
     def _chosen(self, batch: pa.RecordBatch) -> Flags:
         """Flags of the records of the key. Control records are none, whatever their key bytes (C10)."""
