@@ -253,7 +253,8 @@ class Cleaning:
         places = [place for place, one in enumerate(keeping.present) if one.path in paths]
         inputs = [keeping.present[place] for place in places]
         removed = [one for one in keeping.removed_tombstones if one.path in beside]
-        horizon = np.array([_horizon(one) for one in inputs], dtype=np.int64)
+        stamps = (one.delete_horizon_ms for one in inputs)
+        horizon = np.array([NO_HORIZON if stamp is None else stamp for stamp in stamps], dtype=np.int64)
         # Of copies of a record, the one at the highest level is kept (C1).
         furthest_last = sorted(range(len(inputs)), key=lambda row: (inputs[row].level, horizon[row]))
         kept = {inputs[row].offset: row for row in furthest_last}
@@ -307,10 +308,6 @@ class Cleaning:
             return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
         below = f"the next full clean does not take offsets from {self.plan.clean_below} on"
         return Reason("C7", f"a tombstone that is not clean: {below}")
-
-
-def _horizon(version: Version) -> int:
-    return NO_HORIZON if version.delete_horizon_ms is None else version.delete_horizon_ms
 
 
 def _mended(table: Table, versions: Versions) -> tuple[list[Fate], list[str]]:

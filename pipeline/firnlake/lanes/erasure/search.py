@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from typing import Final, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
@@ -24,7 +23,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
-from firnlake.iceberg.data_files import DataFiles, Source
+from firnlake.iceberg.data_files import DataFiles, Source, names_by_id
 from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, Stored, files_in, job_of, path_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, checked_entries, header_of, manifests_of, records
 from firnlake.lanes.erasure.digests import key_bytes
@@ -95,7 +94,8 @@ class Search:
         others += self._outside()
         tasks = list(self._tasks(others))
         self.sizes = {task.source.path: task.source.bytes for task in tasks}
-        self._read([task for task in tasks if not self._is_searched(task.source)], engine)
+        reads = ((task, [one.read(task.source.path, task.source.bytes) for one in self.erasures]) for task in tasks)
+        self._read([task for task, own in reads if not all(read and read.searched for read in own)], engine)
         for path in self.sizes:
             self._look_at(path)
         self._look_at_manifests(others)
@@ -162,11 +162,6 @@ class Search:
         spec = self.table.spec()
         for path, size in sizes.items():
             yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
-
-    def _is_searched(self, source: Source) -> bool:
-        """True when earlier searches have read the file for every request."""
-        reads = [one.read(source.path, source.bytes) for one in self.erasures]
-        return all(read is not None and read.searched for read in reads)
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
         specs = self.table.specs().values()
@@ -394,7 +389,6 @@ class _Task:
     """True if a manifest lists it as a data file."""
 
 
-_FIELD_ID: Final = b"PARQUET:field_id"
 _ROW_OF_DELETE: Final = 2147483544
 _POSITIONS: Final = frozenset({2147483545, 2147483546})
 """Field ids of the deleted row, and of the position and the path, in a position delete file (Iceberg spec, "Reserved
@@ -451,7 +445,7 @@ class _Reader:
         with self.files.opened(source) as opened:
             file = opened.file
             names = {file.schema.column(index).path for index in range(len(file.schema))}
-            ids, rows = _ids(file.schema_arrow, self.files), file.metadata.num_rows
+            ids, rows = names_by_id(file.schema_arrow, self.files.names).keys(), file.metadata.num_rows
             if not task.is_listed and names <= self.counts:
                 file.read()  # to the end, because a part that can't be read may be anything
                 return self._reads(task)
@@ -477,14 +471,6 @@ class _Reader:
                 offsets = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
             self.requested.count(reads, keys, offsets, task.owner)
         return reads
-
-
-def _ids(schema: pa.Schema, files: DataFiles) -> frozenset[int]:
-    """The field ids of a file's columns; if the file has no ids, those of the table's columns with the same names."""
-    ids = {int(column.metadata[_FIELD_ID]) for column in schema if column.metadata and _FIELD_ID in column.metadata}
-    if ids:
-        return frozenset(ids)
-    return frozenset(column.field_id for column in files.schema.fields if column.name in schema.names)
 
 
 # Files that are no Parquet files.
