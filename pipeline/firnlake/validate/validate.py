@@ -83,11 +83,20 @@ def judge(commit: Committed, engine: Engine) -> list[Verdict]:
 
 def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
     stage = Stage.load(lake, identifier)
-    verdicts, errors = _of_changes(lake, stage, engine, bases)
-    failed = {
-        plan_id: RefusedError(f"validation failed: {one.reason}") for plan_id, one in verdicts.items() if not one.passed
-    }
-    errors = {**failed, **errors}
+    if not stage.changes:
+        refused = next((error for plan in stage.plans if (error := refusal(stage, plan))), None)
+        raise refused or RefusedError(f"stage {identifier} has no result; allowed: plans that were compacted")
+    verdicts, errors = dict(stage.verdicts), dict[str, FirnError]()
+    if unjudged := [one for plan_id, one in stage.changes.items() if plan_id not in verdicts]:
+        # What is changed from now on was not judged.
+        files = stage.stored()
+        fresh, errors = _judged(lake.table(stage.target), stage, unjudged, engine, bases)
+        if fresh:
+            verdicts |= fresh
+            stage.record_verdicts(verdicts, files)
+    for plan_id, one in verdicts.items():
+        if not one.passed:
+            errors.setdefault(plan_id, RefusedError(f"validation failed: {one.reason}"))
     return [
         PlanOutcome(identifier, plan.id, plan.title, errors.get(plan.id), verdict=verdicts.get(plan.id))
         for plan in stage.plans
@@ -95,74 +104,46 @@ def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list
     ]
 
 
-def _of_changes(
-    lake: Lake, stage: Stage, engine: Engine, bases: Bases
-) -> tuple[dict[str, Verdict], Mapping[str, FirnError]]:
-    """The verdicts on all changes of ``stage``, by plan id, and the errors of those that can't be judged."""
-    given = dict(stage.verdicts)
-    if stage.changes and given.keys() >= stage.changes.keys():
-        return given, {}
-    if not stage.changes:
-        refused = next((error for plan in stage.plans if (error := refusal(stage, plan))), None)
-        raise refused or RefusedError(f"stage {stage.identifier} has no result; allowed: plans that were compacted")
-    # What is changed from now on was not judged.
-    files, target = stage.stored(), lake.table(stage.target)
-    records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
-    left = [one for plan_id, one in stage.changes.items() if plan_id not in given]
-    conflicts = CheckedInputs.find(target, [one.plan for one in left], bases.manifests(target)).conflicts
-    fit = [one for one in left if one.plan.id not in conflicts]
-    fresh, errors = _judged(target, records, fit, engine, stage.job_id, title_of(stage.plans), bases)
-    if fresh:
-        given |= fresh
-        stage.record_verdicts(given, files)
-    return given, {**conflicts, **errors}
-
-
 def _judged(
-    target: Table,
-    records: JudgedRecords,
-    changes: Sequence[Change],
-    engine: Engine,
-    job: str,
-    title: str,
-    bases: Bases,
+    target: Table, stage: Stage, changes: Sequence[Change], engine: Engine, bases: Bases
 ) -> tuple[Mapping[str, Verdict], dict[str, FirnError]]:
-    """Great Expectations' verdicts on ``changes`` of one job, by plan id, and the errors of those that can't be
-    judged."""
+    """Great Expectations' verdicts on ``changes`` of ``stage``, on the table ``target``, by plan id, and the errors of
+    those that can't be judged."""
     from firnlake_expectations.checkpoint import UnjudgedError, verdicts
 
-    started, policy = time.monotonic(), Policies.parse(".".join(target.name()), target.properties).default
+    started, policy = time.monotonic(), Policies.parse(stage.target, target.properties).default
+    records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
+    conflicts = CheckedInputs.find(target, [one.plan for one in changes], bases.manifests(target)).conflicts
+    errors: dict[str, FirnError] = {**conflicts}
     cases: list[Case] = []
-    errors: dict[str, FirnError] = {}
-    for own in changes:
-        try:
-            cases.append(records.case(own, bases.of(target, own.plan), trusted=policy.validate_by == "fingerprint"))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
-            errors[own.plan.id] = contained(error, f"{own.plan.subject} can't be judged")
-    if not cases:
-        return {}, errors
+    for one in changes:
+        plan = one.plan
+        if plan.id not in conflicts:
+            try:
+                cases.append(records.case(one, bases.of(target, plan), trusted=policy.validate_by == "fingerprint"))
+            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
+                errors[plan.id] = contained(error, f"{plan.subject} can't be judged")
     # Reports outlive the records that are to be erased, so they must not show samples of these.
-    samples = "none" if cases[0].secret is not None else policy.report_samples
-    table = cases[0].claim.table
+    samples = "none" if any(case.secret is not None for case in cases) else policy.report_samples
+    title = title_of(stage.plans)
+    judged = verdicts_of(records, cases, samples, engine, f"validate {stage.target}, {title}")
     found: dict[str, Verdict] = {}
-    for case, one in zip(
-        cases, verdicts_of(records, cases, samples, engine, f"validate {table}, {title}"), strict=True
-    ):
-        if isinstance(one, FirnError):
-            errors[case.claim.plan_id] = one
+    for case, verdict in zip(cases, judged, strict=True):
+        if isinstance(verdict, FirnError):
+            errors[case.claim.plan_id] = verdict
         else:
-            found[case.claim.plan_id] = one
+            found[case.claim.plan_id] = verdict
     if not found:
         return {}, errors
     try:
         with new_reports(target) as reports:
-            judged = [case for case in cases if case.claim.plan_id in found]
-            for plan_id, more in _own_findings(target, records, judged, samples, reports, engine).items():
+            seen = [case for case in cases if case.claim.plan_id in found]
+            for plan_id, more in _own_findings(target, records, seen, samples, reports, engine).items():
                 found[plan_id] = replace(found[plan_id], expectations=(*found[plan_id].expectations, *more))
             seconds = time.monotonic() - started
-            return verdicts([*found.values()], reports, job=job, seconds=seconds), errors
+            return verdicts([*found.values()], reports, job=stage.job_id, seconds=seconds), errors
     except UnjudgedError as error:
-        unjudged = UnavailableError(f"table {table}: {title} can't be validated: {error}")
+        unjudged = UnavailableError(f"table {stage.target}: {title} can't be validated: {error}")
         return {}, dict.fromkeys(found, unjudged) | errors
 
 
@@ -208,9 +189,6 @@ def _unjudged(case: Case, error: Exception) -> FirnError:
 
     claim = case.claim
     subject = f"table {claim.table}, {claim.topic}-{claim.partition} {claim.lane}: plan {claim.plan_id} can't be judged"
-    if isinstance(error, RefusedError | UnavailableError):  # of reading one of its files
-        kind = RefusedError if isinstance(error, RefusedError) else UnavailableError
-        return kind(f"plan {claim.plan_id} can't be validated: {error}")
     if isinstance(error, duckdb.OperationalError):  # its disk or its memory
         return UnavailableError(f"{subject}: {' '.join(str(error).split())}; try again later")
     return contained(error, subject)
