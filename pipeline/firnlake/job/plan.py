@@ -119,16 +119,6 @@ class Plan(FrozenModel):
         return not {segment.path for segment in self.inputs} <= {*self.may_stay}
 
     @property
-    def known_through(self) -> int:
-        """Data sequence number up to which the plan takes equality deletes into account.
-
-        Raises RefusedError if the plan has no such number.
-        """
-        if self.sequence_number is None:
-            raise RefusedError(f"plan {self.id} of lane {self.lane} does not say which deletes it covers; plan again")
-        return self.sequence_number
-
-    @property
     def tail_is_older(self) -> bool:
         """True when every record of the tail is known to occur once and to be older than all other records of the plan.
 

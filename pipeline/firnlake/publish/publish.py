@@ -11,7 +11,7 @@ each try looks for needless files in the version of the table that it has loaded
 removes files (C19).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -23,7 +23,7 @@ from firnlake.errors import ConflictError, FirnError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, check_names
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest
-from firnlake.iceberg.commit import Settled, settle
+from firnlake.iceberg.commit import settle
 from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
@@ -67,7 +67,7 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
     stage = Stage.load(lake, identifier, target)
     passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
     outcomes = [
-        _outcome(identifier, plan, refusal(stage, plan) or _unjudged(stage, plan))
+        PlanOutcome(identifier, plan.id, plan.title, refusal(stage, plan) or _unjudged(stage, plan))
         for plan in stage.plans
         if plan.id not in passing
     ]
@@ -76,10 +76,6 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
         fresh = [passing[one.plan_id] for one in outcomes if one.counts]
         _delete(lake, identifier, [name_of(file.file_path) for one in fresh for file in one.written] if fresh else None)
     return outcomes
-
-
-def _outcome(stage: str, plan: Plan, error: FirnError) -> PlanOutcome:
-    return PlanOutcome(stage, plan.id, plan.title, error)
 
 
 def _delete(lake: Lake, identifier: str, files: Collection[str] | None = None) -> None:
@@ -121,7 +117,7 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
         except ConflictError as error:
             conflicts = error.by_plan if isinstance(error, _UnfitError) else {one.plan.id: error for one in chosen}
             failed += [
-                _outcome(stage.identifier, one.plan, conflicts[one.plan.id])
+                PlanOutcome(stage.identifier, one.plan.id, one.plan.title, conflicts[one.plan.id])
                 for one in chosen
                 if one.plan.id in conflicts
             ]
@@ -130,7 +126,8 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
         if settled.snapshot_id is None:
             # Another process carried out the same job first.
             return _repeated(settled.table, stage.identifier, [one.plan for one in changes])
-        return [*failed, *_published(stage.identifier, settled, chosen)]
+        done = partial(PlanOutcome, stage.identifier, snapshot_id=settled.snapshot_id)
+        return [*failed, *(done(one.plan.id, one.plan.title, counts=one.counts) for one in chosen)]
     return failed
 
 
@@ -140,10 +137,21 @@ def _prepared(stage: Stage, chosen: Sequence[Change], manifests: Manifests) -> C
         removed=[path for one in chosen for path in one.replaced],
         added=[file for one in chosen for file in one.kept],
         summary=_summary(stage, chosen).properties(),
-        sequence_numbers=_sequence_numbers(chosen),
+        # The files of the other plans inherit the number of their commit.
+        sequence_numbers={
+            file.file_path: one.plan.sequence_number
+            for one in chosen
+            if one.plan.sequence_number is not None
+            for file in one.kept
+        },
         deletes=[file for one in chosen for file in one.deletes],
         removed_deletes=[path for one in chosen for path in one.merged],
-        covered=_covered(chosen),
+        covered={
+            segment.path: one.plan.sequence_number or 0
+            for one in chosen
+            if one.plan.lane.traits.writes == "deletes"
+            for segment in one.plan.inputs
+        },
         same_records=chosen[0].plan.lane.traits.replaces,
     )
     changes: dict[str, BranchChange] = {MAIN_BRANCH: main}
@@ -175,26 +183,6 @@ def _summary(stage: Stage, changes: Sequence[Change]) -> CommitSummary:
         return told.model_copy(update={**same, "planned_on": plan.snapshot_id})
     document = write_document(stage.loaded, stage.job_id, [one.published for one in changes])
     return told.model_copy(update={"plans": len(plans), "plans_document": document})
-
-
-def _sequence_numbers(chosen: Sequence[Change]) -> dict[str, int]:
-    """The data sequence numbers of the files that do not inherit the number of their commit, by path."""
-    return {
-        file.file_path: one.plan.sequence_number
-        for one in chosen
-        if one.plan.sequence_number is not None
-        for file in one.kept
-    }
-
-
-def _covered(chosen: Sequence[Change]) -> dict[str, int]:
-    """By the path of a data file, the data sequence number up to which lane `convert` converts its equality deletes."""
-    return {
-        segment.path: one.plan.known_through
-        for one in chosen
-        if one.plan.lane.traits.writes == "deletes"
-        for segment in one.plan.inputs
-    }
 
 
 def _request(
@@ -378,36 +366,22 @@ class _UnfitError(ConflictError):
         self.by_plan = by_plan
 
 
-def _published(stage: str, settled: Settled, chosen: Sequence[Change]) -> Iterable[PlanOutcome]:
-    """The plans that the new snapshot published."""
-    assert settled.snapshot_id is not None
-    landed = {one.plan.id: one.counts for one in chosen}
-    if not settled.confirmed and (snapshot := settled.table.snapshot_by_id(settled.snapshot_id)):
-        # The catalog has not confirmed any try, so only the snapshot tells which plans were published.
-        landed = {plan.id: plan.counts for plan in plans_of(settled.table, snapshot)}
-    titles = {one.plan.id: one.plan.title for one in chosen}
-    for plan_id, own in landed.items():
-        title = titles.get(plan_id, f"plan {plan_id}")
-        yield PlanOutcome(stage, plan_id, title, counts=own, snapshot_id=settled.snapshot_id)
-
-
 def _repeated(target: Table, stage: str, plans: Sequence[Plan]) -> list[PlanOutcome]:
     """The outcomes of a job that was carried out before; those of ``plans`` that it left out are failures."""
     table, job_id = stage_parts(stage)
-    snapshot_id = published(target, job_id)
-    assert snapshot_id is not None  # the callers have looked
-    snapshot = target.snapshot_by_id(snapshot_id)
-    done = {plan.id for plan in plans_of(target, snapshot)} if snapshot else {job_id}
+    snapshot = target.snapshot_by_id(published(target, job_id) or 0)
+    assert snapshot  # the callers have looked
     titles = {plan.id: plan.title for plan in plans}
-    others = f"the other plans of job {job_id} were published as snapshot {snapshot_id} of {table}, without this one"
+    done = sorted(plan.id for plan in plans_of(target, snapshot))
+    others = (
+        f"the other plans of job {job_id} were published as snapshot {snapshot.snapshot_id} of {table}, without this"
+    )
+    outcome = partial(PlanOutcome, stage, snapshot_id=snapshot.snapshot_id, repeated=True)
     return [
+        *(outcome(one, titles.get(one, f"plan {one}")) for one in done),
         *(
-            PlanOutcome(stage, one, titles.get(one, f"plan {one}"), snapshot_id=snapshot_id, repeated=True)
-            for one in sorted(done)
-        ),
-        *(
-            _outcome(stage, plan, ConflictError(f"plan {plan.id}: {others}; plan again"))
-            for plan in plans
-            if plan.id not in done
+            PlanOutcome(stage, one, title, ConflictError(f"plan {one}: {others} one; plan again"))
+            for one, title in titles.items()
+            if one not in done
         ),
     ]
