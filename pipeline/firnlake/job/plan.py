@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainSerializer
@@ -212,13 +212,10 @@ def series(plan: Plan, stay: Collection[str]) -> Iterator[tuple[Segment, ...]]:
 
 def _series(written: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield the start and the end (exclusive) of each series of consecutive true values in ``written``."""
-    first = None
-    for place, is_written in enumerate([*written, False]):
-        if is_written and first is None:
-            first = place
-        elif not is_written and first is not None:
-            yield first, place
-            first = None
+    for is_written, places in groupby(range(len(written)), written.__getitem__):
+        if is_written:
+            own = list(places)
+            yield own[0], own[-1] + 1
 
 
 def _grow(inputs: Sequence[Segment], written: list[bool], first: int, last: int, target: int) -> None:

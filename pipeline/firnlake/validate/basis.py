@@ -59,7 +59,6 @@ class Basis:
     snapshot: Snapshot
     properties: Mapping[str, str] | None
     manifests: Manifests = field(repr=False)
-    _own: dict[TopicPartition, tuple[Segment, ...]] = field(default_factory=dict, repr=False)
     _entries: dict[str, Mapping[str, list[ManifestEntry]]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -87,9 +86,7 @@ class Basis:
 
     def own(self, owner: TopicPartition) -> tuple[Segment, ...]:
         """The segments of ``owner``, in offset order."""
-        if owner not in self._own:
-            self._own[owner] = self.segments.get(owner, ())
-        return self._own[owner]
+        return self.segments.get(owner, ())
 
     def entries(self, branch: str = MAIN_BRANCH) -> Mapping[str, list[ManifestEntry]]:
         """The data files on ``branch``, by path; a file that is listed twice is there twice."""
