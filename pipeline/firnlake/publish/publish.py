@@ -66,11 +66,13 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
         return _repeated(target, identifier, stage.plans)
     stage = Stage.load(lake, identifier, target)
     passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
-    outcomes = [
-        PlanOutcome(identifier, plan.id, plan.title, refusal(stage, plan) or _unjudged(stage, plan))
-        for plan in stage.plans
-        if plan.id not in passing
-    ]
+    outcomes = []
+    for plan in stage.plans:
+        if plan.id not in passing:
+            unjudged = RefusedError(
+                f"{stage.subject(plan)} has no passing verdict; allowed: a result that passed its validation"
+            )
+            outcomes.append(PlanOutcome(identifier, plan.id, plan.title, refusal(stage, plan) or unjudged))
     outcomes += _committed(lake, stage, [*passing.values()])
     if any(one.snapshot_id is not None for one in outcomes):
         fresh = [passing[one.plan_id] for one in outcomes if one.counts]
@@ -85,15 +87,6 @@ def _delete(lake: Lake, identifier: str, files: Collection[str] | None = None) -
     """
     with suppress(FirnError), lake.answering():
         discard(lake, identifier, published=files)
-
-
-def _unjudged(stage: Stage, plan: Plan) -> RefusedError:
-    """Why ``plan``, which has not passed validation, is not published (C23)."""
-    subject, verdict = stage.subject(plan), stage.verdicts.get(plan.id)
-    if plan.id not in stage.changes or verdict is None:
-        return RefusedError(f"{subject} has no result that was judged; allowed: a passing verdict on its result")
-    failed = ", ".join(one.name for one in verdict.failures)
-    return RefusedError(f"{subject} failed validation ({failed}); allowed: a passing verdict")
 
 
 def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[PlanOutcome]:
