@@ -71,7 +71,11 @@ class Settings(BaseModel):
     spark: dict[str, str] = Field(
         default={}, description="Spark settings of the driver, in addition to the connection's"
     )
-    plans_per_job: int = Field(default=256, ge=1, description="maximum number of topic partitions per job")
+    plans_per_job: int = Field(
+        default=256,
+        ge=1,
+        description="maximum number of topic partitions per job; more if a lane would have more than 1000 jobs",
+    )
     pool: str = Field(default="default_pool", description="Airflow pool of the tasks compact and validate")
     pool_slots: int = Field(default=1, ge=1, description="slots of the pool that each compact or validate task takes")
     retries: int = Field(default=5, ge=0, description="retries after a lost commit race, an outage or a crash")
