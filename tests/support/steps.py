@@ -123,7 +123,7 @@ def _show(outcomes: Sequence[PlanOutcome], as_json: bool) -> None:
 
 def _state(stage: Stage) -> str:
     """The state of a stage in a word or two."""
-    passed = sum(stage.passed(plan.id) for plan in stage.plans)
+    passed = sum(one.passed for one in stage.verdicts.values())
     if stage.verdicts:
         return {0: "failed", len(stage.plans): "passed"}.get(passed, f"{passed} of {len(stage.plans)} passed")
     return f"{len(stage.changes)} of {len(stage.plans)} compacted" if stage.changes else "planned"

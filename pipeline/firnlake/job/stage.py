@@ -258,10 +258,6 @@ class Stage:
         """The files that were judged, as they were then."""
         return self._chosen[2].files
 
-    def passed(self, plan_id: str) -> bool:
-        """True when the plan's change has a passing verdict."""
-        return plan_id in self.verdicts and self.verdicts[plan_id].passed
-
     def subject(self, plan: Plan) -> str:
         """The beginning of messages about ``plan``."""
         return f"stage {self.identifier}" + (f", plan {plan.id} ({plan.title})" if len(self.plans) > 1 else "")

@@ -65,7 +65,8 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
             _delete(lake, identifier)
         return _repeated(target, identifier, stage.plans)
     stage = Stage.load(lake, identifier, target)
-    passing = {plan_id: one for plan_id, one in stage.changes.items() if stage.passed(plan_id)}
+    passed = {plan_id for plan_id, verdict in stage.verdicts.items() if verdict.passed}
+    passing = {plan_id: one for plan_id, one in stage.changes.items() if plan_id in passed}
     outcomes = []
     for plan in stage.plans:
         if plan.id not in passing:
