@@ -89,16 +89,11 @@ class Lake:
         config = Config()
         known = config.get_known_catalogs()
         default = config.get_default_catalog_name()
-        if catalog is not None:
-            name = catalog
-        elif not known:
+        if catalog is None and not known:
             embedded = cls.embedded(home)
             return replace(embedded, properties={**embedded.properties, **properties})
-        elif default in known:
-            name = default
-        elif len(known) == 1:
-            name = known[0]
-        else:
+        name, *others = [catalog] if catalog else [default] if default in known else known
+        if others:
             raise RefusedError(
                 f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: one "
                 "of them as `default-catalog` in .pyiceberg.yaml, or as PYICEBERG_DEFAULT_CATALOG"

@@ -140,6 +140,11 @@ class Placed(NamedTuple):
         """Place, path and data sequence number of ``file``."""
         return cls(place_of(file), file.file_path, sequence_number)
 
+    @property
+    def scopes(self) -> tuple[str, str, str]:
+        """The scopes of the delete files that may reach it."""
+        return _EVERYWHERE, self.place, self.path
+
 
 class Deletes:
     """The row-level deletes that the manifest ``entries`` of a snapshot list, for a table with these ``specs``."""
@@ -187,43 +192,37 @@ class Deletes:
         No position delete names a file that a commit adds. ``covered`` maps the path of a data file in ``left`` to a
         data sequence number: for equality deletes with this number or a lower one, the data file counts as removed.
         """
-        reaching = {delete for file in removed if (found := self.reaching(file)) for delete in found.files}
-        reaching |= {
-            delete
-            for file in left
-            if file.path in covered and (found := self.reaching(file))
-            for delete in found.files
-            if delete.is_equality and delete.sequence_number <= covered[file.path]
-        }
+        before = self._oldest((*removed, *left))
         by_position = self._oldest(left)
         uncovered = (one._replace(sequence_number=max(one.sequence_number, covered.get(one.path, 0))) for one in left)
-        by_value = self._oldest((*uncovered, *added)) if any(delete.is_equality for delete in reaching) else {}
+        by_value = self._oldest((*uncovered, *added))
         return frozenset(
             delete.path
-            for delete in reaching
-            if (by_value if delete.is_equality else by_position).get(delete.scope, _NEVER) > delete.reaches_to
+            for scope, own in self._scopes.items()
+            for delete in own.deletes
+            if before.get(scope, _NEVER)
+            <= delete.reaches_to
+            < (by_value if delete.is_equality else by_position).get(scope, _NEVER)
         )
 
     def relieved(self, files: Sequence[Placed], taken: Collection[str]) -> frozenset[str]:
         """Paths in ``taken`` of data files that an equality delete file reaches which reaches none of the other
         ``files``. A commit that covers all data files in ``taken`` also removes this equality delete file."""
         chosen = frozenset(taken)
-        oldest = self._oldest(file for file in files if file.path not in chosen)
-        # If other files need the oldest delete that reaches a file, they need the newer deletes as well.
+        others = self._oldest(file for file in files if file.path not in chosen)
+        free: dict[str, int] = {}
+        for delete in self.equality:
+            if delete.reaches_to < others.get(delete.scope, _NEVER):
+                free[delete.scope] = max(delete.reaches_to, free.get(delete.scope, -1))
         return frozenset(
             file.path
             for file in files
-            if file.path in chosen
-            and any(
-                delete.reaches_to < oldest.get(delete.scope, _NEVER)
-                for scope, first in self._reaching(file)
-                if (delete := scope.first_equality(first)) is not None
-            )
+            if file.path in chosen and any(file.sequence_number <= free.get(scope, -1) for scope in file.scopes)
         )
 
     def _reaching(self, file: Placed) -> Iterator[tuple["_Scope", int]]:
         """The scopes of ``file``, each with the number of its first delete file that reaches ``file``."""
-        for name in (_EVERYWHERE, file.place, file.path):
+        for name in file.scopes:
             if name in self._scopes:
                 scope = self._scopes[name]
                 yield scope, bisect_left(scope.numbers, file.sequence_number)
@@ -232,7 +231,7 @@ class Deletes:
         """The lowest data sequence number among the data ``files`` of each scope."""
         oldest: dict[str, int] = {}
         for file in files:
-            for scope in (_EVERYWHERE, file.place, file.path):
+            for scope in file.scopes:
                 if scope in self._scopes and file.sequence_number < oldest.get(scope, _NEVER):
                     oldest[scope] = file.sequence_number
         return oldest
@@ -250,11 +249,6 @@ class _Scope:
         ]
         self.totals: Longs = np.cumsum([(0, 0, 0, 0), *figures], axis=0, dtype=np.int64)[::-1]
         """[N + 1, 4] Totals from each delete file to the last one. Digests are exact modulo 2^63."""
-
-    def first_equality(self, first: int) -> DeleteFile | None:
-        """The first equality delete file from number ``first`` on."""
-        numbers = range(first, len(self.deletes))
-        return next((self.deletes[number] for number in numbers if self.deletes[number].is_equality), None)
 
 
 def _digest(path: str) -> int:
