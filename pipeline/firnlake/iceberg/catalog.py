@@ -26,6 +26,7 @@ from pyiceberg.utils.config import Config
 from requests import RequestException
 from tenacity import (
     Retrying,
+    retry,
     retry_if_exception,
     retry_if_exception_type,
     stop_after_attempt,
@@ -53,8 +54,15 @@ BUSY_SECONDS = 60
 LOADING_MODE = "snapshot-loading-mode"
 """PyIceberg's property of a REST catalog. The value ``refs`` loads only the snapshots that branches and tags point at;
 Firn needs the whole history, because it finds its own commits there."""
-METADATA_TRIES = 5
-"""Number of attempts to load a table whose metadata file is deleted before it is read."""
+retried_load: Final = retry(
+    retry=retry_if_exception_type(FileNotFoundError),
+    stop=stop_after_attempt(5),
+    wait=wait_random_exponential(multiplier=0.02, max=0.2),
+    reraise=True,
+)
+"""Decorator of a function that loads a table. If writers delete old metadata files after a commit
+(write.metadata.delete-after-commit.enabled), the file that the catalog names may be deleted before it is read. By then
+the catalog names a newer file."""
 
 _CREDENTIAL: Final = re.compile(
     r"(secret-access-key|token|credential|password|account-key|client-secret|connection-string|authorization)$", re.I
@@ -173,7 +181,10 @@ class Lake:
             )
         try:
             with self.answering():
-                return self._loaded(identifier)
+                try:
+                    return self._loaded(identifier)
+                except FileNotFoundError as error:
+                    raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise NotFoundError(
                 f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
@@ -184,19 +195,9 @@ class Lake:
             reason = " ".join(self.said(error).split()).partition(" For further information")[0]
             raise RefusedError(f"table {identifier}: its metadata file can't be read: {reason}") from error
 
+    @retried_load
     def _loaded(self, identifier: str) -> Table:
-        # If writers delete old metadata files after a commit (write.metadata.delete-after-commit.enabled), the file
-        # that the catalog names may be deleted before it is read. By then the catalog names a newer file.
-        attempts = Retrying(
-            retry=retry_if_exception_type(FileNotFoundError),
-            stop=stop_after_attempt(METADATA_TRIES),
-            wait=wait_random_exponential(multiplier=0.02, max=0.2),
-            reraise=True,
-        )
-        try:
-            return attempts(self.catalog.load_table, identifier)
-        except FileNotFoundError as error:
-            raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
+        return self.catalog.load_table(identifier)
 
     def all_tables(self) -> list[str]:
         """Identifiers of all tables of the catalog, including those in nested namespaces, sorted."""

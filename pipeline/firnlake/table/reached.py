@@ -24,10 +24,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from firnlake.errors import RefusedError, UnavailableError
-from firnlake.iceberg.catalog import METADATA_TRIES, Lake
+from firnlake.iceberg.catalog import Lake, retried_load
 from firnlake.iceberg.files import Stored, files_in, name_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, fetch, records
 from firnlake.table.history import document_of
@@ -250,22 +250,10 @@ def uuid_in(text: str) -> str | None:
     return str(found.get("table-uuid")).lower() if isinstance(found, dict) else None
 
 
+@retried_load
 def whole_table(lake: Lake, identifier: str) -> Table:
-    """Load table ``identifier``. Raises RefusedError when the catalog's answer and the table's metadata file differ.
-
-    Raises FileNotFoundError when the metadata file is gone in every try. There are several tries, because commits may
-    delete old metadata files (``write.metadata.delete-after-commit.enabled``).
-    """
-    attempts = Retrying(
-        retry=retry_if_exception_type(FileNotFoundError),
-        stop=stop_after_attempt(METADATA_TRIES),
-        wait=wait_random_exponential(multiplier=0.02, max=0.2),
-        reraise=True,
-    )
-    return attempts(_checked, lake, identifier)
-
-
-def _checked(lake: Lake, identifier: str) -> Table:
+    """Load table ``identifier``. Raises RefusedError when the catalog's answer and the table's metadata file differ,
+    FileNotFoundError when the metadata file is gone in every try."""
     table = lake.table(identifier)
     if not table.metadata_location:
         raise RefusedError(
