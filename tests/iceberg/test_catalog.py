@@ -220,7 +220,9 @@ def test_a_whole_cycle_needs_the_table_and_its_locations_only(narrow: Lake, lake
     with pytest.raises(PermissionError):
         catalog.load_table("lake.others")
     assert {path: path.stat().st_mtime_ns for path in beside(lake)} == others, "files outside of the table's own folder"
-    assert lake.all_tables() == ["lake.others", TABLE], "nothing was created beside it"
+    assert [one for one in lake.all_tables() if one.startswith("lake.")] == ["lake.others", TABLE], (
+        "nothing was created beside it"
+    )
 
 
 def beside(lake: Lake) -> set[Path]:

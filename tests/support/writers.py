@@ -277,14 +277,12 @@ class Writers(TableUnderTest):
         return ()
 
     def do_stray(self, rest: str) -> Iterable[str]:
-        """Put files, and folders ``x/``, below the table's location that nothing names; ``{uuid}`` is the table's."""
+        """Put files below the table's location that nothing names; ``{uuid}`` is the table's."""
         for word in rest.split():
             name = self.filled(word).replace("{uuid}", str(self.loaded().metadata.table_uuid))
             path = on_disk(self.loaded().location()) / name
-            folder = path if word.endswith("/") else path.parent
-            folder.mkdir(parents=True, exist_ok=True)
-            if folder != path:
-                path.write_bytes(b"PAR1")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"PAR1")
             self.strays[word] = path
         return ()
 

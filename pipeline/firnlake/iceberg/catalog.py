@@ -186,9 +186,10 @@ class Lake:
                 except FileNotFoundError as error:
                     raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
+            others = [one for one in self.all_tables() if one.startswith(f"{namespace}.")]
             raise NotFoundError(
                 f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
-                f"{', '.join(self.all_tables()[:20]) or 'no table'}"
+                f"{', '.join(others[:20]) or f'no table in namespace {namespace}'}"
                 f"{'; FIRN_HOME chooses another lake' if self._is_embedded else ''}",
             ) from error
         except ValidationError as error:

@@ -92,8 +92,6 @@ def ahead(fetch: Callable[[S], T], places: Iterable[S]) -> Iterator[tuple[S, T]]
             yield first, future.result()
 
 
-HEADER: Final = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
-"""Reads the header of a file (Avro specification, "Object Container Files")."""
 _SCHEMA: Final = "avro.schema"
 
 
@@ -151,7 +149,7 @@ def header_of(content: bytes) -> tuple[AvroFileHeader, int]:
     PyIceberg's fast decoder would read past the end of a damaged file, which may end the process.
     """
     decoder = StreamingBinaryDecoder(content)
-    header: AvroFileHeader = HEADER.read(decoder)
+    header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     return header, decoder.tell()
 
 
