@@ -124,8 +124,13 @@ class DataFiles:
             yield from file.batches(columns)
 
     def file(self, path: str) -> InputFile:
-        """The file at ``path``, whatever its format, to be opened with the table's credentials."""
-        return _input(self.io(path), path)
+        """The file at ``path``, taken literally, to be opened with the table's credentials."""
+        io = self.io(path)
+        if not isinstance(io, PyArrowFileIO) or {"?", "#"}.isdisjoint(path):
+            return io.new_input(path)
+        # PyIceberg would cut the path at a `?` or a `#`.
+        access, place = located(io, path)
+        return PyArrowFile(path, place, access)
 
     @contextmanager
     def opened(self, source: Source) -> Iterator["OpenFile"]:
@@ -262,14 +267,6 @@ def _batch_records(group: pq.RowGroupMetaData, names: set[str]) -> int:
     size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(within))
     per_record = size / max(1, group.num_rows) + 1
     return max(1, min(BATCH_RECORDS, int(BATCH_BYTES / per_record)))
-
-
-def _input(io: FileIO, path: str) -> InputFile:
-    """The file at ``path``, taken literally; PyIceberg would cut the path at a `?` or a `#`."""
-    if not isinstance(io, PyArrowFileIO) or {"?", "#"}.isdisjoint(path):
-        return io.new_input(path)
-    access, place = located(io, path)
-    return PyArrowFile(path, place, access)
 
 
 @lru_cache(maxsize=64)

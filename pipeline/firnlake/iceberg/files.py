@@ -245,10 +245,6 @@ class Finding:
         """A finding about an item that could not be inspected or deleted, because of ``error``."""
         return cls(kind, name, goes=False, reason=str(error), files=files, exit_code=error.exit_code)
 
-    def __str__(self) -> str:
-        size = f"files: {self.files}, bytes: {self.bytes}"
-        return f"{self.kind} {self.name} ({size}), {'deleted' if self.goes else 'kept'}: {self.reason}"
-
 
 WORKERS: Final = 16
 """Number of files deleted in parallel, because latency dominates on object stores."""
