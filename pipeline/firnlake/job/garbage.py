@@ -14,7 +14,7 @@ its job, and commits on exactly the version that it has loaded. So a job goes in
 with its plans; then, if it was judged, main gets a newer snapshot; then the references are read; then the files without
 a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
 references, or the catalog refuses its commit. The same holds for a commit of Firn that has been on its way for three
-days, whose metadata nothing refers to yet. Days are counted between times of one store.
+days, whose metadata nothing refers to yet. Days are counted between times of the store.
 """
 
 import os
@@ -220,24 +220,21 @@ def delete_attempt(table: Table, location: str) -> None:
             delete_file(*one)
 
 
-def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
-    """The time of the store of ``location``, epoch milliseconds: that of a document which is written there now.
+def store_ms(table: Table, *, remove: bool) -> int | None:
+    """The time of the store of metadata, epoch milliseconds: that of a document which is written there now.
 
-    None, and so no file is old, if the store reports no time or if Firn has no folder there. Without ``remove`` nothing
-    is written, and nothing depends on the time but what is told: it is the machine's.
+    None, and so no file is old, if the store reports no time. Without ``remove`` nothing is written, and nothing
+    depends on the time but what is told: it is the machine's.
     """
-    access, _ = store(table, location)
     if not remove:
         return clock.now_ms()
-    for folder in (metadata_folder(table), data_folder(table)):
-        files, path = store(table, f"{folder}/now-{uuid.uuid4().hex}.json")
-        if files == access:
-            with table.io.new_output(f"{folder}/{name_of(path)}").create() as stream:
-                stream.write(b"{}")
-            written = Stored.of(files.get_file_info(path))
-            delete_file(files, written)
-            return written.written_ms
-    return None
+    location = f"{metadata_folder(table)}/now-{uuid.uuid4().hex}.json"
+    files, path = store(table, location)
+    with table.io.new_output(location).create() as stream:
+        stream.write(b"{}")
+    written = Stored.of(files.get_file_info(path))
+    delete_file(files, written)
+    return written.written_ms
 
 
 @dataclass(frozen=True)
@@ -259,10 +256,9 @@ class OwnGarbage:
         lost = _lost(lake, identifier, stages)
         jobs = {stage.job_id: Ending(stage, lost.get(stage.job_id, "")) for stage in stages}
         young, others = set[str](), []
-        now_ms: int | None = None
+        now_ms = store_ms(table, remove=remove)
         for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
             access, folder = store(table, root)
-            now_ms = store_ms(table, root, remove=remove)
             old: dict[Kind, list[Deletable]] = defaultdict(list)
             for file in reached.unreached([file for _, file in listed(table, root)]):
                 within = file.path[len(folder) :].lstrip("/")
