@@ -78,7 +78,7 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
 
     run_id = trigger(server, dag_id, FULL | {"ask": True})
     found = question(server, dag_id, run_id)
-    assert "| orders-0 | 4 | 2 | 2 | 0 |" in found["body"]
+    assert "| orders-0 | 4 | 2 | 2 superseded |" in found["body"]
     assert found["body"].count("| passed |") == 2
     assert "/firn/reports/tables/t.asked.html)" in found["body"]
     assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"

@@ -35,7 +35,7 @@ def asking(airflow: LocalAirflow, server: Server, table: str) -> str:
     airflow.land(table, {0: ["a=1", "b=1"]}, {0: ["a=2"]})
     dag_id = dag_id_of(table)
     run_id = trigger(server, dag_id, ASKING)
-    assert "| orders-0 | 3 | 2 | 1 |" in question(server, dag_id, run_id)["body"]
+    assert "| orders-0 | 3 | 2 | 1 superseded |" in question(server, dag_id, run_id)["body"]
     return run_id
 
 
