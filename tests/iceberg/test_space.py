@@ -2,6 +2,7 @@
 strange locations (C25, C29)."""
 
 import json
+import shutil
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -143,3 +144,19 @@ def test_a_location_through_a_link_takes_nothing(orphan: Scenario) -> None:
     catalog.register_table(orphan.name, f"file://{moved}")
     orphan.answer("maintained")
     assert (orphan.answer("read"), orphan.answer("strays")) == (["a=1@0"], ["none"])
+
+
+def test_an_expired_file_behind_a_link_stays(scenario: Scenario) -> None:
+    """Its folder may be another table's: what `add_files` took in from there is not this table's (C29)."""
+    for line in ("alone", "create maintenance=snapshots", "append a=1"):
+        scenario.answer(line)
+    (file,) = data_files(scenario.loaded())
+    home, outside = on_disk(scenario.loaded().location()), scenario.folder / "outside"
+    outside.mkdir()
+    shutil.copy(on_disk(file.file_path), outside / "other.parquet")
+    (home / "data" / "linked").symlink_to(outside)
+    scenario.loaded().add_files([f"{scenario.loaded().location()}/data/linked/other.parquet"])
+    for line in ("drop offset = 0", "later 30d", "maintained"):
+        scenario.answer(line)
+    assert not on_disk(file.file_path).exists()
+    assert [path.name for path in outside.iterdir()] == ["other.parquet"]

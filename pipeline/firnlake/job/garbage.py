@@ -178,7 +178,11 @@ def end(
         newer_snapshot(lake, identifier)
     look = look and bool(others or any(one.files for one in jobs))
     garbage = [*(one.garbage() for one in jobs), *others]
-    return unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look else None)
+    found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look else None)
+    for one in jobs:
+        prune(table, job_folder(table, one.stage.job_id))
+        prune(table, one.stage.location)
+    return found
 
 
 def unless_reached(garbage: Iterable[Garbage], reached: Reached | None) -> list[Finding]:
@@ -218,6 +222,16 @@ def delete_attempt(table: Table, location: str) -> None:
     with suppress(OSError):
         for one in listed(table, location):
             delete_file(*one)
+        prune(table, location)
+
+
+def prune(table: Table, location: str) -> None:
+    """Delete empty folders at and below ``location``. Object stores have no folders; a folder in use is not empty."""
+    files, folder = store(table, location)
+    if isinstance(files, LocalFileSystem):
+        for path, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):
+                Path(path).rmdir()
 
 
 def store_ms(table: Table, *, remove: bool) -> int | None:

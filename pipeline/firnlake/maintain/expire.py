@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
-from pyarrow.fs import FileType
+from pyarrow.fs import FileType, LocalFileSystem
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -64,7 +64,6 @@ from firnlake.iceberg.files import (
     delete_file,
     files_in,
     metadata_folder,
-    path_of,
     store,
     whole_number,
     write_whole,
@@ -189,13 +188,20 @@ _FILES: Final = TypeAdapter(dict[str, int])
 
 def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
     """Those of ``files``, locations with sizes, that lie in the folders of ``table``: its location, and where its
-    properties put data and metadata. What `add_files` took in from elsewhere is not the table's."""
+    properties put data and metadata. What `add_files` took in from elsewhere is not the table's, and neither is what
+    lies behind a symbolic link."""
+    resolved = cache(partial(_resolved, table))
     named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
-    roots = tuple(f"{os.path.normpath(path_of(one))}/" for one in (table.location(), *named))
+    roots = tuple(resolved(one.rstrip("/")) for one in (table.location(), *named))
     for location, size in files:
-        if os.path.normpath(path_of(location)).startswith(roots):
+        if resolved(location.rpartition("/")[0]).startswith(roots):
             access, path = store(table, location)
             yield access, Stored(path, size, None)
+
+
+def _resolved(table: Table, folder: str) -> str:
+    access, path = store(table, folder)
+    return f"{(os.path.realpath if isinstance(access, LocalFileSystem) else os.path.normpath)(path)}/"
 
 
 @dataclass
