@@ -255,8 +255,8 @@ class Visible:
         reached = [(name, one) for name, one in entries if one is not None and one.deletes]
         deletes = {one.name: one for _, entry in reached for one in entry.deletes}
         self._numbers = {name: number for number, name in enumerate(deletes)}
-        self._known: dict[tuple[str, ...], str] = {}
-        """Tables of equality deletes, by the columns that they compare."""
+        self._known: dict[tuple[str, ...], str] = {(): "positions"}
+        """The tables of deletes, by the columns that they compare; position deletes compare none."""
         duck.run("CREATE TABLE deletes (number INTEGER, sequence BIGINT, scope VARCHAR, names VARCHAR)")
         duck.run("CREATE TABLE positions (number INTEGER, file VARCHAR, pos BIGINT)")
         named = enumerate(deletes.values())
@@ -274,11 +274,10 @@ class Visible:
         for number, one in enumerate(deletes):
             for rows in one.read():
                 with duck.seeing(held=plain_columns(rows, one.columns or ("file_path", "pos"))):
-                    into = "positions"
-                    if one.columns:
-                        into = self._known.setdefault(one.columns, f"equality_{len(self._known)}")
-                        duck.run(f"CREATE TABLE IF NOT EXISTS {into} AS SELECT 0 AS number, * FROM held LIMIT 0")
-                    duck.run(f"INSERT INTO {into} SELECT {number}, * FROM held")
+                    if one.columns not in self._known:
+                        self._known[one.columns] = f"equality_{len(self._known)}"
+                        duck.run(f"CREATE TABLE {self._known[one.columns]} AS SELECT 0 AS number, * FROM held LIMIT 0")
+                    duck.run(f"INSERT INTO {self._known[one.columns]} SELECT {number}, * FROM held")
 
     def _hidden_places(
         self, duck: Duck, reached: Sequence[tuple[str, Listed]]
