@@ -115,14 +115,6 @@ class Figures:
         """[P] The clock ``duration`` ago; no clock is before it if the duration has no limit."""
         return self.each(lambda policy: self.now_ms - duration(policy) if duration(policy) >= 0 else -np.inf)
 
-    def of(self, known: Mapping[TopicPartition, int], otherwise: int) -> NDArray[Any]:
-        """[P] The value that is ``known`` of each topic partition, or ``otherwise``."""
-        values = np.full(len(self.segments), otherwise, dtype=np.int64)
-        for owner, value in known.items():
-            if (place := self.segments.places.get(owner)) is not None:
-                values[place] = value
-        return values
-
     @cached_property
     def _starts(self) -> NDArray[Any]:
         return self.segments.starts[:-1]

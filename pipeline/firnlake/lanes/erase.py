@@ -7,6 +7,8 @@ erased. So an obstacle to one segment is an obstacle to the whole topic partitio
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from firnlake.iceberg.files import UNREAD, name_of
 from firnlake.lanes.answer import Figures, Traits, Waits, Work
 from firnlake.lanes.erasure.requests import Erasure, is_by_lane
@@ -150,8 +152,7 @@ def _smallest(state: State) -> tuple[Segment, ...]:
 
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where there is a request."""
-    due: Bools = figures.of(dict.fromkeys(figures.requested, 1), 0) > 0
-    return due
+    return np.array([owner in figures.requested for owner in figures.segments], np.bool_)
 
 
 TRAITS = Traits("C30", look, may_be_due, serves_requests=True, removal="erased on request")

@@ -184,7 +184,7 @@ def may_be_due(figures: Figures) -> Bools:
     due |= since < figures.before(lambda policy: policy.full_interval_ms)
     removed = figures.removed_tombstones.items()
     ends = {owner: max((one.last_offset for one in own), default=-1) for owner, own in removed}
-    due |= figures.least(fact("base_offset"), head) < figures.of(ends, -1)
+    due |= figures.least(fact("base_offset"), head) < np.array([ends.get(owner, -1) for owner in figures.segments])
     due &= figures.number(head) > 0
     # Damaged metadata may have the last horizon before the first one.
     horizon = np.minimum(fact("first_horizon_ms"), fact("last_horizon_ms"))
