@@ -210,22 +210,20 @@ class Bases:
     def of(self, target: Table, plan: Plan) -> Basis:
         """The basis of ``plan`` in ``target``, its table.
 
-        Raises ConflictError if the plan's snapshot is no longer in main's history or does not hold the plan's inputs;
-        UnavailableError as ``Plan.check_clock`` does.
+        Raises ConflictError if the plan's snapshot is no longer in main's history; UnavailableError as
+        ``Plan.check_clock`` does.
         """
         plan.check_clock()
         key = plan.table_uuid, plan.snapshot_id
         if key not in self._known:
             manifests = self.manifests(target)
             self._known[key] = Basis.find(target, plan.table, target.properties, manifests, plan.snapshot_id)
-        basis = self._known[key]
-        own = {one.path for one in basis.own(plan.topic_partition)} if basis else set[str]()
-        if basis is None or not own.issuperset(one.path for one in plan.inputs):
-            raise ConflictError(
-                f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in "
-                "main's history, or does not hold its inputs; plan again"
-            )
-        return basis
+        if basis := self._known[key]:
+            return basis
+        raise ConflictError(
+            f"plan {plan.id} ({plan.title}): snapshot {plan.snapshot_id}, on which it was made, is no longer in main's "
+            "history; plan again"
+        )
 
 
 def properties_after(table: Table, snapshot: Snapshot) -> Mapping[str, str] | None:
