@@ -43,7 +43,7 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
         return Waits("C10", f"the tail waits: {state.undecided}")
     if not dirty:
         first = state.cleanable[0]
-        return Waits("C17", state.too_large(first) or state.excess_with_tail(first))
+        return Waits("C17", state.too_large(first) or state.excess(first, tail=state.tail))
     ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
     if state.dirty_ratio > needed:
         few = f"only {count(state.cleanable_bytes, 'dirty byte')}; needed: {state.policy.min_dirty_bytes}"

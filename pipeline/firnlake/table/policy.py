@@ -6,13 +6,10 @@ may override it, and its defaults in profiles. Table properties set it: ``firn.<
 the declarations.
 """
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache, cached_property
-from itertools import pairwise
-from pathlib import Path
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
 
@@ -111,7 +108,11 @@ class Policy(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.replace("_", ".")
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        alias_generator=lambda name: name.replace("_", "."),
+        use_attribute_docstrings=True,
     )
 
     cleanup_policy: Annotated[CleanupPolicy, Setting("Kafka")] = "compact"
@@ -253,17 +254,11 @@ class Policy(BaseModel):
         """The fraction of the buffer that a plan may fill (Kafka's log.cleaner.io.buffer.load.factor)."""
         return 1.0 if self.profile == "warpstream" else 0.9
 
-    @property
+    @cached_property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
         slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
         return int(slots * self.load_factor)
-
-    @cached_property
-    def small_segment(self) -> tuple[int, int]:
-        """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
-        records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records
-        return min(self.plan_max_bytes, self.run_max_bytes), records
 
     @property
     def maintained(self) -> frozenset[str]:
@@ -294,20 +289,7 @@ def default_of(name: str) -> str:
 
 def meaning(name: str) -> str:
     """What setting ``name`` does, in one sentence or two."""
-    return _meanings()[NAMES[name]]
-
-
-@cache
-def _meanings() -> Mapping[str, str]:
-    """The docstrings of the fields, which Python does not keep; few commands need them."""
-    module = ast.parse(Path(__file__).read_text(encoding="utf-8")).body
-    policy = next(node for node in module if isinstance(node, ast.ClassDef) and node.name == Policy.__name__)
-    texts = {}
-    for before, node in pairwise(policy.body):
-        match before, node:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = " ".join(text.split())
-    return texts
+    return " ".join((Policy.model_fields[NAMES[name]].description or "").split())
 
 
 def allowed(name: str) -> str:

@@ -303,49 +303,31 @@ class State:
     def oversized(self) -> tuple[str, ...]:
         """Why segments are too large for any cleaning (C17, C18): a message for each."""
         problems = [*map(self.too_large, self.head)]
-        if self.cleanable and self.tail:
-            first = self.cleanable[0]
-            problems += [] if self.too_large(first) else [self.excess_with_tail(first)]
+        oldest = self.cleanable[:1] if self.tail else ()
+        problems += [self.excess(one, tail=self.tail) for one in oldest if not self.too_large(one)]
         return tuple(filter(None, problems))
 
     def too_large(self, segment: Segment) -> str:
         """The limit of a cleaning that the head's ``segment`` exceeds on its own, in words; empty if there is none."""
-        size, records = self.policy.small_segment
-        if segment.bytes <= size and segment.records <= records:
-            return ""  # shortcut for nearly all segments, because callers ask some fifty times per topic partition
         return self.excess(segment, compares_keys=self.policy.compacts)
 
-    def excess(self, segment: Segment, compares_keys: bool = False) -> str:
-        """The limit that ``segment`` exceeds on its own, so that no plan can take it, in words; empty if there is none.
+    def excess(self, segment: Segment, compares_keys: bool = False, tail: Sequence[Segment] = ()) -> str:
+        """The limit that ``segment`` exceeds, on its own or read with the ``tail``, so that no plan can take it, in
+        words; empty if there is none.
 
         Only with ``compares_keys`` also the limit of keys, which a merge does not compare. The tail is streamed, so it
-        has no limit.
+        has no limit of its own.
         """
         if segment.level == TAIL:
             return ""
-        policy, keys = self.policy, keys_of([segment])
+        policy, together = self.policy, segment.bytes + sum(one.bytes for one in tail)
         for name, limit, size, unit in (
             ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
             ("plan.max.records", policy.plan_max_records, segment.records, "records"),
-            ("run.max.bytes", policy.run_max_bytes, segment.bytes, "bytes"),
+            ("run.max.bytes", policy.run_max_bytes, together, "bytes"),
+            ("cleaner.dedupe.buffer.size", policy.keys_per_plan, keys_of([segment]) if compares_keys else 0, "keys"),
         ):
             if size > limit:
-                return f"segment {segment} needs {size} {unit}; available: {limit} (firn.{name})"
-        if compares_keys and keys > policy.keys_per_plan:
-            key, room = policy.bytes_per_key, policy.keys_per_plan
-            return (
-                f"segment {segment} needs {keys * key} bytes for {keys} keys; available: {room * key} bytes for {room} "
-                f"keys (firn.cleaner.dedupe.buffer.size = {policy.cleaner_dedupe_buffer_size})"
-            )
+                with_tail = f" together with the tail (segments: {len(tail)})" if tail else ""
+                return f"segment {segment}{with_tail} needs {size} {unit}; available: {limit} (firn.{name})"
         return ""
-
-    def excess_with_tail(self, segment: Segment) -> str:
-        """Why the head segment ``segment`` and the tail exceed what a run may read; empty if they do not."""
-        together = segment.bytes + sum(one.bytes for one in self.tail)
-        if together <= self.policy.run_max_bytes:
-            return ""
-        tail = f"together with the tail (segments: {len(self.tail)})"
-        return (
-            f"segment {segment} {tail} needs {together} bytes; available: {self.policy.run_max_bytes} "
-            "(firn.run.max.bytes)"
-        )
