@@ -254,11 +254,17 @@ class Policy(BaseModel):
         """The fraction of the buffer that a plan may fill (Kafka's log.cleaner.io.buffer.load.factor)."""
         return 1.0 if self.profile == "warpstream" else 0.9
 
-    @cached_property
+    @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
         slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
         return int(slots * self.load_factor)
+
+    @cached_property
+    def small_segment(self) -> tuple[int, int]:
+        """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
+        records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records
+        return min(self.plan_max_bytes, self.run_max_bytes), records
 
     @property
     def maintained(self) -> frozenset[str]:
