@@ -3,7 +3,7 @@
 The dropped segments are a prefix in offset order. No data file is read.
 """
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Final
 
 import numpy as np
@@ -47,7 +47,9 @@ def look(state: State, _force: bool) -> Work | Waits:
             return Waits("C19", _kept(held[0], segment, obstacle or _waiting(state, segment, left)))
         if not cause:
             empty = tuple(segment for segment in state.segments if not segment.records)
-            return Work((*empty, *held[:whole]), _reason(state, causes[:whole]))
+            limits = Counter(causes[:whole]).items()
+            reason = ", ".join(f"{count(number, 'segment')} {limit}" for limit, number in limits)
+            return Work((*empty, *held[:whole]), reason)
         causes.append(cause)
         reach = max(reach, segment.last_offset)
     return Waits("C19", "the topic partition holds no record")
@@ -85,20 +87,11 @@ def _obstacle(state: State, segment: Segment) -> str | None:
 
 
 def _cause(state: State, segment: Segment, left: int) -> str | None:
-    """The config that allows Firn to drop ``segment`` and so leave ``left`` bytes; None if no config does."""
-    since = aged_from_ms(segment)
-    if since is not None and 0 <= state.policy.retention_ms < state.now_ms - since:
-        return AGE
-    return SIZE if 0 <= state.policy.retention_bytes <= left else None
-
-
-def _reason(state: State, causes: Sequence[str]) -> str:
-    """The limits that were crossed, and the number of segments beyond each limit."""
-    policy = state.policy
-    aged, oversize = causes.count(AGE), causes.count(SIZE)
-    parts = [f"{count(aged, 'segment')} older than {AGE} = {exact_span(policy.retention_ms)}"] if aged else []
-    parts += [f"{count(oversize, 'segment')} beyond {SIZE} = {policy.retention_bytes}"] if oversize else []
-    return ", ".join(parts)
+    """The limit past which ``segment`` is, so that it may be dropped and ``left`` bytes remain; None without one."""
+    since, policy = aged_from_ms(segment), state.policy
+    if since is not None and 0 <= policy.retention_ms < state.now_ms - since:
+        return f"older than {AGE} = {exact_span(policy.retention_ms)}"
+    return f"beyond {SIZE} = {policy.retention_bytes}" if 0 <= policy.retention_bytes <= left else None
 
 
 def _waiting(state: State, segment: Segment, left: int) -> str:
