@@ -1,7 +1,7 @@
 """What must hold whatever happens (I1 to I6 of the trials); imports nothing of Firn, and looks after every step."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.nightly.trials.files import Files, jobs_twice, line_of, on_disk
+from tests.nightly.trials.files import Files, Reach, jobs_twice, line_of, on_disk
 from tests.nightly.trials.gate import TrialCatalog, TrialRequest
 from tests.nightly.trials.model import EMPTY, Branches, Line, unsettled, wrong
 from tests.support.faults import Request
@@ -48,6 +48,8 @@ class Checker:
     """Snapshots on main that Firn has added."""
     pointer: str = ""
     """The metadata file that the catalog names."""
+    elsewhere: str = ""
+    """The metadata file that a second catalog names, from its first commit on."""
     named: set[str] = field(default_factory=set)
     """Paths that the catalog's word has ever reached."""
     deleted: set[str] = field(default_factory=set)
@@ -101,10 +103,10 @@ class Checker:
 
     def deleting(self, path: str) -> None:
         """A file is about to go by Firn's hand (I2)."""
-        reach = self.files.reach(self.pointer)
-        if path in reach:
-            self.deleted.add(path)
-            self.found("I2", f"{self.step} deletes a {reach[path].kind} that main reaches", path)
+        for who, reach in self._reaches():
+            if path in reach:
+                self.deleted.add(path)
+                self.found("I2", f"{self.step} deletes a {reach[path].kind} that {who} reaches", path)
         if not (path in self.named or _is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
             self.found("I2", f"{self.step} deletes a file that was never named", path)
         if not path.startswith(self.folder):
@@ -156,9 +158,15 @@ class Checker:
         elif ended.how in ("refused", "conflict") and "shop." not in ended.said:
             self.found("I6", f"{step} is {ended.how} without the table's name", ended.said)
 
+    def _reaches(self) -> Iterator[tuple[str, Reach]]:
+        """What each catalog's word reaches."""
+        yield "main", self.files.reach(self.pointer)
+        if self.elsewhere:
+            yield "a second catalog", self.files.reach(self.elsewhere)
+
     def _whole(self) -> None:
-        """I1: what the catalog's word reaches is there with its length."""
-        for path, file in self.files.reach(self.pointer).items():
+        """I1: what each catalog's word reaches is there with its length."""
+        for who, path, file in ((who, *one) for who, reach in self._reaches() for one in reach.items()):
             where = Path(path)
             there = where.exists()
             if there and file.length in (None, where.stat().st_size):
@@ -166,7 +174,7 @@ class Checker:
             self.unreadable = True
             if path not in self.deleted:
                 what = "has another length" if there else "is gone"
-                self.found("I1", f"a {file.kind} that main reaches {what}", path)
+                self.found("I1", f"a {file.kind} that {who} reaches {what}", path)
 
     def _once(self) -> None:
         """I3: each append is there at most once, and each job."""

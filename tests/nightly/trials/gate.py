@@ -94,7 +94,7 @@ class Script(NamedTuple):
     nth: int = 0
     fault: Fault | None = None
     answer: str = ""
-    """Of a request to commit."""
+    """Of a request to commit; empty if its process is killed while it waits for one."""
     commits: int = 0
     """How many commits later a held request arrives, or how many commits ago a load shows the table."""
 
@@ -105,6 +105,8 @@ class Script(NamedTuple):
 
 
 NOTHING: Final = Script()
+DYING: Final = Script(Call.COMMIT, 1, Fault.AFTER_EXPIRY)
+"""A process is killed while its first commit is on its way."""
 
 
 def commit_fault(random: Random, fates: tuple[Fault, ...] = AT_COMMIT) -> Script:
@@ -145,7 +147,7 @@ class TrialCatalog(GatedCatalog):
     """A catalog object of Firn's, or of somebody else's."""
 
     by_firn = False
-    effect: Effect = nothing
+    effect: Effect = staticmethod(nothing)
     """What the request that is made now does to main."""
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
@@ -259,6 +261,8 @@ class Gate(faults.Gate):
                 request.deliver()
             case Fault.AFTER_COMMITS | Fault.AFTER_ROLLBACK | Fault.AFTER_EXPIRY:
                 self.held.append(Held(request, fault, self.script.commits))
+        if not self.script.answer:
+            self._die()
         raise ANSWERS[self.script.answer]()
 
     def applied(self, request: Request, response: CommitTableResponse) -> None:

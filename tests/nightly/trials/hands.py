@@ -1,11 +1,12 @@
 """What other hands do to a table: rollbacks, new beginnings, tags, deletes, rewrites, expiries; and what main shows."""
 
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate
 from pyiceberg.types import StringType
 
-from tests.nightly.trials.model import deletes, overwrites
+from tests.nightly.trials.model import appends, deletes, overwrites
 from tests.nightly.trials.world import TABLE, World
 from tests.support.records import Record, rows_of
 from tests.support.row_deletes import delete_at, places
@@ -161,6 +162,22 @@ def add_column(world: World) -> None:
             update.add_column(f"extra_{world.tags}", StringType())
 
     world.by_others("a new column", add)
+
+
+def add_files(world: World) -> None:
+    """``add_files``: the table takes in files outside its folder, one for each partition; Firn may not delete them."""
+    records = world.records()
+    world.batches += 1
+    paths = []
+    for partition in sorted({one.partition for one in records}):
+        paths.append(world.folder / f"added-{world.batches}-{partition}.parquet")
+        own = [one for one in records if one.partition == partition]
+        pq.write_table(foreign_rows(rows_of(own)), paths[-1])
+    world.by_others(
+        f"add_files of {len(records)} records",
+        lambda table: table.add_files([f"file://{path}" for path in paths]),
+        appends(world.batches, records),
+    )
 
 
 def rewrite(world: World) -> None:

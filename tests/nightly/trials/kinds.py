@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from firnlake.lanes import Lane
 from tests.nightly.trials import hands
-from tests.nightly.trials.gate import NOTHING, Call, Fault, Script, commit_fault, meanwhile, some_fault
+from tests.nightly.trials.gate import DYING, NOTHING, Call, Fault, Script, commit_fault, meanwhile, some_fault
 from tests.nightly.trials.world import AGE, HOUR, PROPERTIES, World
 from tests.support.records import DAY, Record
 
@@ -28,6 +28,10 @@ def _create(world: World, **properties: str) -> None:
 
 def settle(world: World) -> None:
     """Rounds without a fault, after which nothing is left to do and nothing is left over."""
+    if world.held:
+        # What is still on its way arrives days later, when maintenance has found its files.
+        world.now += AGE + HOUR
+        world.maintain()
     for held in world.held:
         world.arrive(held)
     world.held.clear()
@@ -61,6 +65,8 @@ def commits(world: World) -> None:
         step(world, some_fault(world.random))
         if world.checker.unreadable:
             return
+    if world.random.random() < 0.5:
+        world.random.choice((_land, _land, World.run, _full))(world, DYING)
 
 
 def _append(world: World) -> None:
@@ -85,6 +91,7 @@ def _maintain(world: World, script: Script) -> None:
 _HANDS: Final = (
     *(hands.roll_back, hands.roll_forward, hands.roll_forward, hands.tag, hands.branch, hands.delete_key),
     *(hands.delete_key, hands.rewrite, hands.expire, hands.overwrite, hands.delete_and_reload, hands.create_or_replace),
+    *(hands.add_files, World.append_elsewhere),
 )
 
 

@@ -102,6 +102,14 @@ class _Others(faults.Gate):
 
 
 @dataclass
+class _Elsewhere(_Others):
+    """The gate of a second catalog, of whose commits the first one knows nothing."""
+
+    def applied(self, request: Request, response: CommitTableResponse) -> None:  # noqa: ARG002  # others look at it
+        self.world.checker.elsewhere = response.metadata_location
+
+
+@dataclass
 class World:
     """Everything that a seed's steps share; each step is told in ``log``."""
 
@@ -259,6 +267,16 @@ class World:
         self.batches += 1
         rows = foreign_rows(rows_of(records))
         self.by_others(f"append {len(rows)} records", lambda table: table.append(rows), appends(self.batches, records))
+
+    def append_elsewhere(self) -> None:
+        """Somebody has registered the table in a second catalog, and appends there."""
+        self.log.append("append in a second catalog")
+        catalog = load_catalog("elsewhere", **self._properties() | {"uri": f"sqlite:///{self.folder}/elsewhere.db"})
+        self._of_others(catalog).gate = _Elsewhere(self)
+        if not self.checker.elsewhere:
+            catalog.create_namespace("shop")
+            catalog.register_table(TABLE, self.table().metadata_location)
+        catalog.load_table(TABLE).append(foreign_rows(rows_of([Record(self.batches, b"a", b"elsewhere", 0, self.now)])))
 
     def by_others(
         self,
