@@ -205,6 +205,6 @@ def _groups(records: pa.RecordBatch, values: list[pa.Array]) -> Iterator[tuple[t
     """``records`` by the tuple of their ``values``, in the order of first occurrence."""
     names = [str(place) for place in range(len(values))]
     rows = pa.table([*values, np.arange(records.num_rows)], [*names, "row"])
-    groups = rows.group_by(names, use_threads=False).aggregate([("row", "list")])
+    groups = rows.group_by(names, use_threads=False).aggregate([("row", "list"), ("row", "min")]).sort_by("row_min")
     for *group, chosen in zip(*(groups[name].to_pylist() for name in names), groups["row_list"], strict=True):
         yield tuple(group), records.take(chosen.values) if len(groups) > 1 else records
