@@ -2,15 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from firnlake.airflow.configuration import Settings
-from firnlake.table.policy import NAMES, OVERRIDABLE, PROFILES, SETTINGS, Policies
+from firnlake.table.policy import NAMES, OVERRIDABLE, SETTINGS, Policies, Policy
 from infra.reference import page
 from tests.nets import promises
 
 ROOT = Path(__file__).parents[2]
+PROFILES = get_args(Policy.model_fields["profile"].annotation)
 
 
 def test_the_reference_of_settings_is_what_the_code_makes() -> None:

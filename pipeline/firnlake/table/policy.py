@@ -285,7 +285,6 @@ _DEFAULTS: Final = {
     variant: {name: str(one.defaults[variant]) for name, one in SETTINGS.items() if variant in one.defaults}
     for variant in ("kafka", "warpstream", ADOPTED)
 }
-PROFILES: Final = get_args(Policy.model_fields["profile"].annotation)
 
 
 def default_of(name: str) -> str:
