@@ -116,7 +116,7 @@ class ListedFile(NamedTuple):
                 yield cls(manifest.partition_spec_id, commit, data_number, by, *file)
 
 
-@dataclass
+@dataclass(slots=True)
 class Values:
     """What metadata says about the values of a column in a file with so many ``records``."""
 
@@ -200,15 +200,18 @@ def _values(field: NestedField, places: Mapping[int, int | None], file: ListedFi
     if spot is not None:
         value = file.partition[spot]
         return Values(records, records if value is None else 0, value, value, fixed=True)
-    nulls = (file.nulls or {}).get(field.field_id, -1)
+    nulls = -1 if file.nulls is None else file.nulls.get(field.field_id, -1)
     if not 0 <= nulls <= records:
         nulls = 0 if field.required else -1
-    decoded = _DECODERS.get(type(field.field_type), bytes)
-    bounds = ((own or {}).get(field.field_id) for own in (file.lower, file.upper))
-    low, high = (None if bound is None else decoded(bound) for bound in bounds)
+    low, high = _bound(field, file.lower), _bound(field, file.upper)
     if low is not None and high is not None and low > high:
         low = high = None
     return Values(records, nulls, low, high)
+
+
+def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
+    bound = None if bounds is None else bounds.get(field.field_id)
+    return None if bound is None else _DECODERS.get(type(field.field_type), bytes)(bound)
 
 
 @dataclass(frozen=True)
