@@ -184,3 +184,10 @@ def test_an_unknown_column_is_named(scenario: Scenario) -> None:
     told = found(scenario, {"held": "long"}, [{"held": "1"}], unknown)
     reason = "It could not be checked: the records have no column nowhere; found: id, lsn, held, level, delete_horizon."
     assert [one["observed"] for one in told] == [reason] * len(unknown)
+
+
+def test_status_counts_the_tombstones_that_metadata_tell(scenario: Scenario) -> None:
+    for line in ("alone", "create", "land a=1 b=1 | a="):
+        scenario.answer(line)
+    (part,) = scenario.table.status().partitions
+    assert [level.tombstones for level in part.levels] == [1]
