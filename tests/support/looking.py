@@ -20,8 +20,11 @@ import re
 import shlex
 from collections import defaultdict
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
+
+import pyarrow as pa
 
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
@@ -29,7 +32,7 @@ from firnlake.lanes import Lane, has_work, until
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
-from firnlake.table.segment import Segment, Segments, TopicPartition, UnassignedFile, rows_of
+from firnlake.table.segment import SCHEMA, Segment, Segments, TopicPartition, UnassignedFile
 from firnlake.table.transactions import Transactions, Undecided
 from tests.support.records import NOW, span
 
@@ -275,9 +278,7 @@ class Looking:
 
     def _table(self) -> Segments:
         return replace(
-            Segments.of(rows_of(self.found), TABLE, "uuid", 7),
-            strays=tuple(self.strays),
-            newest_clock_ms=self.published,
+            Segments.of(_rows(self.found), TABLE, "uuid", 7), strays=tuple(self.strays), newest_clock_ms=self.published
         )
 
     def _states(self, *, surveyed: bool = False) -> list[State]:
@@ -378,6 +379,15 @@ def _span(milliseconds: int) -> str:
         number, left = divmod(left, length)
         text += f"{number}{unit}" if number else ""
     return text if milliseconds else "0"
+
+
+def _rows(segments: Sequence[Segment]) -> pa.Table:
+    """A table with a row of ``SCHEMA`` for each of ``segments``, in the same order."""
+    facts = attrgetter("topic_partition.topic", "topic_partition.partition", *SCHEMA.names[2:])
+    columns = list(zip(*map(facts, segments), strict=True)) or [()] * len(SCHEMA.names)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
 def _name(one: Segment) -> str:

@@ -5,15 +5,19 @@ A manifest lacks bounds, counts and, since Iceberg 1.6, sizes if the table's pro
 (``write.metadata.metrics.max-inferred-column-defaults``), or if files were added without being read. Bounds that make
 no sense count as missing, too. Then the footer of the Parquet file is read, which has these metrics per row group,
 unless the writer also left them out of it.
+
+All files of a manifest are classified together: each fact is an array, because a table may have a million files.
 """
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyiceberg.manifest import FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.types import (
@@ -34,129 +38,164 @@ from firnlake.iceberg.deletes import place
 from firnlake.iceberg.files import Stored, store
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
-from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Segment, TopicPartition, UnassignedFile, rows_of
+from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
 VERSION = 12
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
-_REWRITE: Final = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
-
+_REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
 _MOST: Final = 1 << 50
 """Sizes in bytes, and numbers of records, are less."""
+
+Objects: TypeAlias = NDArray[Any]
+_NONE: Final[Objects] = np.array(None, dtype=np.object_)
 
 _FIELDS: Final = (0, 1, 3, 4, 100, 101, 102, 103, 104, 108, 110, 125, 128)
 """Field ids (Iceberg spec, "Manifests"): status, id of the snapshot, data and file sequence number; path, format,
 partition, number of records, bytes, column sizes, null counts, lower and upper bounds."""
 
 
-class ListedFile(NamedTuple):
-    """A live data file as a manifest lists it. Metrics are by field id; bounds are serialized (Iceberg spec)."""
+class Files(NamedTuple):
+    """The N live data files of a manifest, as it lists them. Metrics are by field id; bounds are serialized (Iceberg
+    spec)."""
 
-    spec_id: int
-    snapshot_id: int | None
-    """Id of the snapshot that added the file, even after manifests were rewritten."""
-    number: int
-    """Data sequence number, which decides which row-level deletes apply."""
-    added_by: int
-    """File sequence number: the sequence number of the commit that added the file."""
-    path: str
-    format: str
-    """File format in the writer's spelling, such as ``PARQUET``."""
-    partition: Sequence[Any]
+    spec_ids: Sequence[int]
+    snapshots: Sequence[int | None]
+    """Ids of the snapshots that added the files, even after manifests were rewritten."""
+    numbers: Sequence[int]
+    """Data sequence numbers, which decide which row-level deletes apply."""
+    added_by: Sequence[int]
+    """File sequence numbers: the sequence numbers of the commits that added the files."""
+    paths: Sequence[str]
+    formats: Sequence[str]
+    """File formats in the writer's spelling, such as ``PARQUET``."""
+    partitions: Sequence[Sequence[Any]]
     """Partition values in the order of the spec's fields."""
-    records: int
-    size: int
-    """In bytes."""
-    column_sizes: Mapping[int, int] | None
-    nulls: Mapping[int, int] | None
-    lower: Mapping[int, bytes] | None
-    upper: Mapping[int, bytes] | None
+    records: Sequence[int]
+    sizes: Sequence[int]
+    column_sizes: Sequence[Mapping[int, int] | None]
+    nulls: Sequence[Mapping[int, int] | None]
+    lower: Sequence[Mapping[int, bytes] | None]
+    upper: Sequence[Mapping[int, bytes] | None]
 
     @classmethod
-    def in_manifest(cls, content: bytes, manifest: ManifestFile) -> list["ListedFile"]:
+    def in_manifest(cls, content: bytes, manifest: ManifestFile) -> "Files":
         """The files in the ``content`` of ``manifest``, its whole file; raises RefusedError when it is damaged."""
         with manifests.undamaged(f"manifest {manifest.manifest_path}"):
-            return list(cls._inheriting(manifests.records(content, _FIELDS), manifest))
+            return cls._of(_inheriting(manifests.records(content, _FIELDS), manifest))
 
     @classmethod
-    def of(cls, entry: ManifestEntry) -> "ListedFile":
-        """The file of ``entry``, as read by PyIceberg."""
-        file = entry.data_file
-        return cls(
-            file.spec_id,
-            entry.snapshot_id,
-            entry.sequence_number or 0,
-            entry.file_sequence_number or entry.sequence_number or 0,
-            file.file_path,
-            file.file_format,
-            partition_values(file),
-            file.record_count,
-            file.file_size_in_bytes,
-            file.column_sizes,
-            file.null_value_counts,
-            file.lower_bounds,
-            file.upper_bounds,
+    def of(cls, entries: Iterable[ManifestEntry]) -> "Files":
+        """The files of ``entries``, as read by PyIceberg."""
+        return cls._of(
+            (
+                (file := entry.data_file).spec_id,
+                entry.snapshot_id,
+                entry.sequence_number or 0,
+                entry.file_sequence_number or entry.sequence_number or 0,
+                file.file_path,
+                file.file_format,
+                partition_values(file),
+                file.record_count,
+                file.file_size_in_bytes,
+                file.column_sizes,
+                file.null_value_counts,
+                file.lower_bounds,
+                file.upper_bounds,
+            )
+            for entry in entries
         )
 
-    @property
-    def place(self) -> str:
-        """The partition spec and values as text; they decide which delete files may reach the file."""
-        return place(self.spec_id, tuple(self.partition))
+    def place(self, number: int) -> str:
+        """A file's partition spec and values as text; they decide which delete files may reach it."""
+        return place(self.spec_ids[number], tuple(self.partitions[number]))
 
     @classmethod
-    def _inheriting(cls, records: Iterable[Sequence[Any]], manifest: ManifestFile) -> Iterator["ListedFile"]:
-        for status, snapshot, number, added, *file in records:
-            if status != ManifestEntryStatus.DELETED:
-                # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence
-                # Number Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
-                data_number = manifest.sequence_number if number is None else number
-                inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
-                commit = manifest.added_snapshot_id if snapshot is None else snapshot
-                by = inherited if added is None else added
-                yield cls(manifest.partition_spec_id, commit, data_number, by, *file)
+    def _of(cls, rows: Iterable[Sequence[Any]]) -> "Files":
+        return cls(*(list(zip(*rows, strict=True)) or [()] * len(cls._fields)))
 
 
-@dataclass(slots=True)
+def _inheriting(records: Iterable[Sequence[Any]], manifest: ManifestFile) -> Iterator[Sequence[Any]]:
+    for status, snapshot, number, added, *file in records:
+        if status != ManifestEntryStatus.DELETED:
+            # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
+            # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
+            data_number = manifest.sequence_number if number is None else number
+            inherited = manifest.sequence_number if status == ManifestEntryStatus.ADDED else data_number
+            commit = manifest.added_snapshot_id if snapshot is None else snapshot
+            yield manifest.partition_spec_id, commit, data_number, inherited if added is None else added, *file
+
+
+@dataclass
 class Values:
-    """What metadata says about the values of a column in a file with so many ``records``."""
+    """What metadata says about the values of a column in each of N files."""
 
-    records: int
-    nulls: int
-    """Number of records with NULL; -1 when unknown."""
-    low: Any = None
-    """A lower bound of the values, or None. A bound of text may be truncated, and is still a bound."""
-    high: Any = None
-    fixed: bool = False
-    """True if the file is partitioned by the column, so all its records have the same value."""
-
-    @property
-    def all_null(self) -> bool:
-        return self.nulls == self.records
+    records: Ints
+    nulls: Ints
+    """[N] Number of records with NULL; -1 when unknown."""
+    low: Objects
+    """[N] A lower bound of the values, or None. A bound of text may be truncated, and is still a bound."""
+    high: Objects
+    fixed: Bools
+    """[N] True where the file is partitioned by the column, so all its records have the same value."""
 
     @property
-    def bounded(self) -> bool:
-        return self.low is not None and self.high is not None
+    def all_null(self) -> Bools:
+        null: Bools = self.nulls == self.records
+        return null
 
     @property
-    def single(self) -> bool:
-        """True if the value is the same in all records."""
-        return self.nulls == 0 and self.bounded and bool(self.low == self.high)
+    def bounded(self) -> Bools:
+        return _is_known(self.low) & _is_known(self.high)
 
     @property
-    def ranged(self) -> bool:
-        """True if the bounds are the lowest and the highest integer or time, which Iceberg never truncates, and no
-        value is NULL."""
-        return self.bounded and self.nulls <= 0
+    def single(self) -> Bools:
+        """[N] True where the value is the same in all records."""
+        single: Bools = (self.nulls == 0) & self.bounded & (self.low == self.high)
+        return single
 
     @property
-    def is_open(self) -> bool:
-        """True if the metrics leave open which values the column has."""
-        return self.nulls < 0 or not (self.bounded or self.all_null)
+    def ranged(self) -> Bools:
+        """[N] True where the bounds are the lowest and the highest integer or time, which Iceberg never truncates, and
+        no value is NULL."""
+        return self.bounded & (self.nulls <= 0)
 
     @property
-    def range(self) -> tuple[Any, Any] | None:
-        """The bounds, each None when unknown; None when every record has NULL."""
-        return None if self.all_null else (self.low, self.high)
+    def is_open(self) -> Bools:
+        """[N] True where the metrics leave open which values the column has."""
+        return (self.nulls < 0) | ~(self.bounded | self.all_null)
+
+    def lowest(self, otherwise: int) -> Ints:
+        """[N] The lowest integer or time, or ``otherwise`` where it is unknown."""
+        return _ints(self.low, self.ranged, otherwise)
+
+    def highest(self, otherwise: int) -> Ints:
+        """[N] The highest integer or time, or ``otherwise`` where it is unknown."""
+        return _ints(self.high, self.ranged, otherwise)
+
+    def range(self, number: int) -> tuple[Any, Any] | None:
+        """The bounds in a file, each None when unknown; None when every record has NULL."""
+        return None if self.all_null[number] else (self.low[number], self.high[number])
+
+    def tell(self, number: int, nulls: int, low: Any = None, high: Any = None) -> None:
+        """Replace what the manifest says about the column in a file."""
+        self.nulls[number], self.low[number], self.high[number] = nulls, low, high
+
+
+def _is_known(values: Objects) -> Bools:
+    known: Bools = np.not_equal(values, _NONE)
+    return known
+
+
+def _objects(values: Sequence[Any]) -> Objects:
+    array: Objects = np.empty(len(values), dtype=np.object_)
+    array[:] = values
+    return array
+
+
+def _ints(values: Objects, known: Bools, otherwise: int) -> Ints:
+    numbers: Ints = np.where(known, values, otherwise).astype(np.int64)
+    return numbers
 
 
 _LENGTHS: Final = (4, 8)
@@ -193,25 +232,27 @@ _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
-def _values(field: NestedField, places: Mapping[int, int | None], file: ListedFile, records: int) -> Values:
-    """What the manifest says about the column ``field`` in ``file``; ``places`` has the position of its value among
+def _values(field: NestedField, places: Mapping[int, int | None], files: Files, records: Ints) -> Values:
+    """What the manifest says about the column ``field`` in ``files``; ``places`` has the position of its value among
     partition values, by partition spec."""
-    spot = places.get(file.spec_id)
-    if spot is not None:
-        value = file.partition[spot]
-        return Values(records, records if value is None else 0, value, value, fixed=True)
-    nulls = -1 if file.nulls is None else file.nulls.get(field.field_id, -1)
-    if not 0 <= nulls <= records:
-        nulls = 0 if field.required else -1
-    low, high = _bound(field, file.lower), _bound(field, file.upper)
-    if low is not None and high is not None and low > high:
-        low = high = None
-    return Values(records, nulls, low, high)
-
-
-def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
-    bound = None if bounds is None else bounds.get(field.field_id)
-    return None if bound is None else _DECODERS.get(type(field.field_type), bytes)(bound)
+    spots = [places.get(spec_id) for spec_id in files.spec_ids]
+    value_of = [None if spot is None else own[spot] for own, spot in zip(files.partitions, spots, strict=True)]
+    fixed, value = _is_known(_objects(spots)), _objects(value_of)
+    nulls = np.where(_is_known(value), 0, records)
+    if fixed.all():
+        return Values(records, nulls, value, value.copy(), fixed)
+    unknown, decoded = 0 if field.required else -1, _DECODERS.get(type(field.field_type), bytes)
+    counts = [-1 if own is None else own.get(field.field_id, -1) for own in files.nulls]
+    told = [count if 0 <= count <= most else unknown for count, most in zip(counts, records.tolist(), strict=True)]
+    lower, upper = (
+        [None if own is None else own.get(field.field_id) for own in bounds] for bounds in (files.lower, files.upper)
+    )
+    low, high = ([None if bound is None else decoded(bound) for bound in bounds] for bounds in (lower, upper))
+    for number, (least, most) in enumerate(zip(low, high, strict=True)):
+        if least is not None and most is not None and least > most:
+            low[number] = high[number] = None
+    low_values, high_values = (np.where(fixed, value, _objects(bounds)) for bounds in (low, high))
+    return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed)
 
 
 @dataclass(frozen=True)
@@ -259,86 +300,94 @@ class Classifier:
         """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
         """
 
-    def of(self, files: Iterable[ListedFile]) -> ManifestContents:
+    def of(self, files: Files) -> ManifestContents:
         """Classify ``files`` as segments, or as strays if their topic partition is unknown; empty strays are left out.
 
         Afterwards, ``unread`` has those of ``files`` that are to be read again.
         """
         self.unread.clear()
-        found = [self._classified(file) for file in files]
-        segments = self._timed([one for one in found if isinstance(one, Segment)])
-        return ManifestContents(rows_of(segments), tuple(one for one in found if isinstance(one, UnassignedFile)))
-
-    def _classified(self, file: ListedFile) -> Segment | UnassignedFile | None:
-        roles = self.roles
-        size, records = (file.size, file.records) if _is_possible(file.size) and _is_possible(file.records) else (0, 1)
-        values = {name: _values(field, self._places[name], file, records) for name, field in self._fields.items()}
-        data_bytes = sum((file.column_sizes or {}).values())
-        if records:
-            data_bytes = self._read_footer(file, values, data_bytes)
+        roles, sizes, records = self.roles, _in_range(files.sizes), _in_range(files.records)
+        broken = np.maximum(sizes, records) == _MOST
+        sizes, records = np.where(broken, 0, sizes), np.where(broken, 1, records)
+        data_bytes = _in_range([0 if own is None else sum(own.values()) for own in files.column_sizes])
+        values = {name: _values(field, self._places[name], files, records) for name, field in self._fields.items()}
+        self._read_footers(files, values, data_bytes)
         topic, partition = (values[name] if name else None for name in (roles.topic, roles.partition))
-        number = partition.low if partition and partition.single else 0
-        if not all(one.single for one in (topic, partition) if one):
-            return self._stray(file, values) if records else None
-        in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
-        level = in_level.low if self._is_one_level(in_level) else LANDED
-        times = self._times(values)
-        flagged = ((fact, values[name]) for fact, name in self._flags.items())
-        return Segment(
-            path=file.path,
-            topic_partition=TopicPartition(topic.low if topic else roles.topic_name, number),
-            level=level,
-            base_offset=offsets.low if offsets.ranged else -1,
-            last_offset=offsets.high if offsets.ranged else -1,
-            records=records,
-            bytes=size,
-            data_bytes=data_bytes if 0 < data_bytes <= size else size,
-            tombstones=self._tombstones(values),
-            # A lower bound, because NULLs in different columns of a composite key may be in the same records.
-            null_keys=max(0, *(values[name].nulls for name in roles.key)),
-            oldest_ms=times[0],
-            newest_ms=times[1],
-            sequence_number=file.added_by,
-            stamped=0 if horizons.nulls < 0 else records - horizons.nulls,
-            first_horizon_ms=_rounded_up(horizons.low),
-            last_horizon_ms=_rounded_up(horizons.high),
-            problem=next(self._problems(file, values, level, number, times), None) if records else None,
-            snapshot_id=file.snapshot_id,
-            place=file.place,
-            data_sequence_number=file.number,
-            **{fact: not own.all_null and own.high is not False for fact, own in flagged},
+        known = np.logical_and.reduce(
+            [np.ones(len(records), np.bool_), *(one.single for one in (topic, partition) if one)]
         )
+        in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
+        levels = _ints(in_level.low, self._is_one_level(in_level), LANDED)
+        partitions = _ints(partition.low, known, 0) if partition else np.zeros_like(records)
+        oldest, newest = self._times(values)
+        facts: dict[str, Any] = {
+            "topic": topic.low if topic else [roles.topic_name] * len(records),
+            "partition": partitions,
+            "path": files.paths,
+            "level": levels,
+            "base_offset": offsets.lowest(-1),
+            "last_offset": offsets.highest(-1),
+            "records": records,
+            "bytes": sizes,
+            "data_bytes": np.where((data_bytes > 0) & (data_bytes <= sizes), data_bytes, sizes),
+            "tombstones": self._tombstones(values),
+            # A lower bound, because NULLs in different columns of a composite key may be in the same records.
+            "null_keys": np.maximum(0, np.maximum.reduce([values[name].nulls for name in roles.key])),
+            "oldest_ms": oldest,
+            "newest_ms": newest,
+            "sequence_number": files.added_by,
+            "written_ms": self._written_ms(files, known & (records > 0) & ((oldest < 0) | (roles.timestamp is None))),
+            "stamped": np.where(horizons.nulls < 0, 0, records - horizons.nulls),
+            "first_horizon_ms": _rounded_up(horizons.low),
+            "last_horizon_ms": _rounded_up(horizons.high),
+            "problem": _objects([None] * len(records)),
+            "snapshot_id": files.snapshots,
+            "place": list(map(files.place, range(len(records)))),
+            "data_sequence_number": files.numbers,
+        }
+        for fact, name in self._flags.items():
+            facts[fact] = ~values[name].all_null & np.not_equal(values[name].high, False)  # noqa: FBT003  # the value
+        for number, problem in self._problems(files, values, levels, partitions):
+            if records[number] and facts["problem"][number] is None:
+                facts["problem"][number] = problem
+        defaults = {one.name: [one.default] * len(records) for one in fields(Segment)}
+        rows = pa.table([pa.array((defaults | facts)[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+        strays = tuple(self._stray(files, values, number) for number in _where(~known & (records > 0)))
+        return ManifestContents(rows.filter(pa.array(known)), strays)
 
-    def _read_footer(self, file: ListedFile, values: dict[str, Values], data_bytes: int) -> int:
-        """Fill in what the manifest leaves open; returns the bytes of all columns, ``data_bytes`` unless a footer says
-        them."""
+    def _read_footers(self, files: Files, values: Mapping[str, Values], data_bytes: Ints) -> None:
+        """Fill in what the manifest leaves open."""
         # Of a column that only counts, bounds are not needed.
-        left_open = (name for name, one in values.items() if (one.is_open if name in self._ranged else one.nulls < 0))
-        asked = [self._fields[name] for name in left_open]
-        # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns apart.
-        had = self._ids_at.get(file.snapshot_id or 0) if self._mapping is None else None
-        for column in asked:
-            if had is not None and column.field_id not in had:
-                values[column.name] = Values(file.records, file.records)
-        if asked := [column for column in asked if had is None or column.field_id in had]:
-            try:
-                told, data_bytes = self._footer(file, asked)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
-                self.unread[file.path] = (str(error).splitlines() or [type(error).__name__])[0]
-            else:
-                values |= {name: Values(file.records, *own) for name, own in told.items()}
-        return data_bytes
+        left_open = {name: one.is_open if name in self._ranged else one.nulls < 0 for name, one in values.items()}
+        for number in _where(np.logical_or.reduce([*left_open.values()]) & (values[self.roles.offset].records > 0)):
+            asked = [self._fields[name] for name, flags in left_open.items() if flags[number]]
+            # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns
+            # apart.
+            had = self._ids_at.get(files.snapshots[number] or 0) if self._mapping is None else None
+            for column in asked:
+                if had is not None and column.field_id not in had:
+                    values[column.name].tell(number, files.records[number])
+            if asked := [column for column in asked if had is None or column.field_id in had]:
+                try:
+                    told, data_bytes[number] = self._footer(files, number, asked)
+                except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
+                    self.unread[files.paths[number]] = (str(error).splitlines() or [type(error).__name__])[0]
+                else:
+                    for name, own in told.items():
+                        values[name].tell(number, *own)
 
-    def _footer(self, file: ListedFile, columns: Sequence[NestedField]) -> tuple[dict[str, tuple[int, Any, Any]], int]:
+    def _footer(
+        self, files: Files, number: int, columns: Sequence[NestedField]
+    ) -> tuple[dict[str, tuple[int, Any, Any]], int]:
         """What the footer of a file says about those ``columns`` that it knows, by name, and the bytes of all columns.
 
         Without field ids in the file, the table's name mapping finds them. Raises any error of a file that is gone, is
         no Parquet, or is not the file that was listed.
         """
-        records = file.records
-        if file.format.upper() != FileFormat.PARQUET.value:
-            raise ValueError(f"it is of format {file.format}")
-        with self._table.io.new_input(file.path).open() as stream:
+        records = files.records[number]
+        if files.formats[number].upper() != FileFormat.PARQUET.value:
+            raise ValueError(f"it is of format {files.formats[number]}")
+        with self._table.io.new_input(files.paths[number]).open() as stream:
             metadata = pq.read_metadata(stream)
         if metadata.num_rows != records:
             raise ValueError(f"it is of {metadata.num_rows} records, not {records}")
@@ -360,90 +409,105 @@ class Classifier:
         return found, sum(group.column(leaf).total_compressed_size for group in groups for leaf in leaves)
 
     def _problems(
-        self, file: ListedFile, values: Mapping[str, Values], level: int, partition: int, times: Iterable[int]
-    ) -> Iterator[str]:
-        """Yield a message for each piece of metadata that is missing or wrong (C26)."""
-        roles, reason = self.roles, self.unread.get(file.path)
-        unread = f" (its footer can't be read: {reason})" if reason else ""
-        for name, figure in (("file_size_in_bytes", file.size), ("record_count", file.records)):
-            if not _is_possible(figure):
-                yield f"has {name} {figure} in its manifest; allowed: 0 or more, less than 2^50"
-        if level not in LEVELS:
-            yield f"has level {level}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
-        if not self._is_one_level(values[roles.level]) and not values[roles.level].all_null:
+        self, files: Files, values: Mapping[str, Values], levels: Ints, partitions: Ints
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the number of a file, and a message, for each piece of metadata that is missing or wrong (C26)."""
+        roles = self.roles
+        for name, figures in (("file_size_in_bytes", files.sizes), ("record_count", files.records)):
+            for number in _where(_in_range(figures) == _MOST):
+                yield number, f"has {name} {figures[number]} in its manifest; allowed: 0 or more, less than 2^50"
+        for number in _where(~np.isin(levels, LEVELS)):
+            yield number, f"has level {levels[number]}; allowed: NULL, {', '.join(str(known) for known in LEVELS)}"
+        in_level = values[roles.level]
+        for number in _where(~self._is_one_level(in_level) & ~in_level.all_null):
             apart = f"a file partitioned by this column ({_REWRITE})"
             measured = f"the same level in every record, written with write.metadata.metrics.column.{roles.level}=full"
-            yield (
-                f"may have several levels in column {roles.level}{unread}; allowed: NULL, or "
+            problem = (
+                f"may have several levels in column {roles.level}{self._why_unread(files, number)}; allowed: NULL, or "
                 f"{apart if roles.levels_apart else measured}"
             )
-        if partition < 0:
-            yield f"has partition {partition}; allowed: 0 or more"
+            yield number, problem
+        for number in _where(partitions < 0):
+            yield number, f"has partition {partitions[number]}; allowed: 0 or more"
         for name in filter(None, (roles.offset, roles.timestamp)):
             own = values[name]
-            if not own.ranged and own.nulls > 0:
-                yield f"has NULLs in column {name} ({own.nulls:,} of {own.records:,}); allowed: none"
-            if not own.ranged:
-                yield (
-                    f"has no bounds for column {name}{unread}; allowed: a file written with "
+            for number in _where(~own.ranged & (own.nulls > 0)):
+                nulls = f"{own.nulls[number]:,} of {own.records[number]:,}"
+                yield number, f"has NULLs in column {name} ({nulls}); allowed: none"
+            for number in _where(~own.ranged):
+                problem = (
+                    f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
                     f"write.metadata.metrics.column.{name}=full"
                 )
-        for time_ms in times:
-            if time_ms not in CALENDAR:
-                yield (
-                    f"has times in column {roles.timestamp} that are in no calendar ({time_ms} ms since the epoch); "
-                    "allowed: times of the years 1 to 9999"
+                yield number, problem
+        for times in self._times(values):
+            for number in _where((times < CALENDAR.start) | (times >= CALENDAR.stop)):
+                problem = (
+                    f"has times in column {roles.timestamp} that are in no calendar ({times[number]} ms since the "
+                    "epoch); allowed: times of the years 1 to 9999"
                 )
-        offsets = values[roles.offset]
-        if offsets.ranged and offsets.low < 0:
-            yield f"has offset {offsets.low}; allowed: 0 or more"
+                yield number, problem
+        first = values[roles.offset].lowest(0)
+        for number in _where(first < 0):
+            yield number, f"has offset {first[number]}; allowed: 0 or more"
         for name in self._counted:
-            if values[name].nulls < 0:
-                yield (
-                    f"has no null count for column {name}{unread}; allowed: a file written with "
-                    f"write.metadata.metrics.column.{name} other than `none`"
+            for number in _where(values[name].nulls < 0):
+                problem = (
+                    f"has no null count for column {name}{self._why_unread(files, number)}; allowed: a file written "
+                    f"with write.metadata.metrics.column.{name} other than `none`"
                 )
+                yield number, problem
 
-    def _is_one_level(self, in_level: Values) -> bool:
-        """True if all records are of one level, by the file's partition if the table is partitioned by it."""
-        return in_level.single and (in_level.fixed or not self.roles.levels_apart)
+    def _is_one_level(self, in_level: Values) -> Bools:
+        """[N] True where all records are of one level, by the file's partition if the table is partitioned by it."""
+        return in_level.single & in_level.fixed if self.roles.levels_apart else in_level.single
 
-    def _stray(self, file: ListedFile, values: Mapping[str, Values]) -> UnassignedFile:
+    def _why_unread(self, files: Files, number: int) -> str:
+        reason = self.unread.get(files.paths[number])
+        return f" (its footer can't be read: {reason})" if reason else ""
+
+    def _stray(self, files: Files, values: Mapping[str, Values], number: int) -> UnassignedFile:
         roles = self.roles
         split = {name: values[name] for name in (roles.topic, roles.partition) if name}
-        if not all(own.fixed for own in split.values()):
+        if not all(own.fixed[number] for own in split.values()):
             problem = (
-                f"was written under partition spec {file.spec_id} and may hold several topic partitions; allowed: a "
-                f"file partitioned by {', '.join(split)} ({_REWRITE})"
+                f"was written under partition spec {files.spec_ids[number]} and may hold several topic partitions; "
+                f"allowed: a file partitioned by {', '.join(split)} ({_REWRITE})"
             )
         else:
-            told = {name: own.low if own.single else None for name, own in split.items()}
+            told = {name: own.low[number] if own.single[number] else None for name, own in split.items()}
             topic, partition = told.get(roles.topic or "", roles.topic_name), told.get(roles.partition or "", 0)
             problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
-        offsets = values[roles.offset]
         return UnassignedFile(
-            path=file.path,
+            path=files.paths[number],
             problem=problem,
-            topics=values[roles.topic].range if roles.topic else (roles.topic_name, roles.topic_name),
-            partitions=values[roles.partition].range if roles.partition else (0, 0),
-            base_offset=max(0, offsets.low) if offsets.ranged else 0,
-            place=file.place,
-            data_sequence_number=file.number,
+            topics=values[roles.topic].range(number) if roles.topic else (roles.topic_name, roles.topic_name),
+            partitions=values[roles.partition].range(number) if roles.partition else (0, 0),
+            base_offset=max(0, int(values[roles.offset].lowest(0)[number])),
+            place=files.place(number),
+            data_sequence_number=files.numbers[number],
         )
 
-    def _times(self, values: Mapping[str, Values]) -> tuple[int, int]:
-        """Oldest and newest timestamp, epoch milliseconds; 0 when unknown, or if records have no timestamps."""
-        if self.roles.timestamp is None or not (own := values[self.roles.timestamp]).ranged:
-            return 0, 0
-        per_ms = 1 if isinstance(self._fields[self.roles.timestamp].field_type, LongType) else 1000
-        return own.low // per_ms, own.high // per_ms
+    def _times(self, values: Mapping[str, Values]) -> tuple[Ints, Ints]:
+        """[N] Oldest and newest timestamp, epoch milliseconds; 0 when unknown, or if records have no timestamps."""
+        if self.roles.timestamp is None:
+            nothing = np.zeros(len(values[self.roles.offset].records), np.int64)
+            return nothing, nothing
+        own, is_number = (
+            values[self.roles.timestamp],
+            isinstance(self._fields[self.roles.timestamp].field_type, LongType),
+        )
+        return own.lowest(0) // (1 if is_number else 1000), own.highest(0) // (1 if is_number else 1000)
 
-    def _timed(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """``segments``; with the time of writing as the store reports it, where records lack timestamps."""
-        untimed = (one.path for one in segments if one.records and (one.oldest_ms < 0 or self.roles.timestamp is None))
-        times = dict(manifests.ahead(self._time_of, untimed))
-        self.unread.update((path, "its store tells no time") for path, time_ms in times.items() if time_ms is None)
-        return tuple(replace(one, written_ms=times[one.path]) if one.path in times else one for one in segments)
+    def _written_ms(self, files: Files, untimed: Bools) -> Objects:
+        """[N] Time of writing of the ``untimed`` files as the store reports it, epoch milliseconds; None when the store
+        reports no time."""
+        times = _objects([None] * len(untimed))
+        for number, written_ms in manifests.ahead(lambda one: self._time_of(files.paths[one]), _where(untimed)):
+            times[number] = written_ms
+            if written_ms is None:
+                self.unread[files.paths[number]] = "its store tells no time"
+        return times
 
     def _time_of(self, location: str) -> int | None:
         files_of, path = store(self._table, location)
@@ -452,22 +516,28 @@ class Classifier:
         except OSError:
             return None
 
-    def _tombstones(self, values: Mapping[str, Values]) -> int | None:
-        """Number of tombstones; None when only reading the records can tell."""
+    def _tombstones(self, values: Mapping[str, Values]) -> Ints | Objects:
+        """[N] Number of tombstones; None when only reading the records can tell."""
+        records, name = values[self.roles.offset].records, self.roles.tombstone_null
         if self.roles.is_tombstone is None:
-            return 0
-        name = self.roles.tombstone_null
-        return max(values[name].nulls, 0) if name else None
+            return np.zeros_like(records)
+        return np.maximum(values[name].nulls, 0) if name else _objects([None] * len(records))
 
 
-def _is_possible(figure: int) -> bool:
-    """True for a possible size in bytes, or number of records."""
-    return 0 <= figure < _MOST
+def _where(flags: Bools) -> list[int]:
+    """The numbers of the files for which a flag is set."""
+    numbers: list[int] = np.flatnonzero(flags).tolist()
+    return numbers
 
 
-def _rounded_up(micros: int | None) -> int | None:
-    """A delete horizon in milliseconds, rounded up so that no tombstone passes it too early."""
-    return None if micros is None else -(-micros // 1000)
+def _in_range(figures: Sequence[int]) -> Ints:
+    """``figures``, each 2^50 if it is less than 0, or more than that."""
+    return np.array([figure if 0 <= figure < _MOST else _MOST for figure in figures], np.int64)
+
+
+def _rounded_up(micros: Objects) -> list[int | None]:
+    """Delete horizons in milliseconds, rounded up so that no tombstone passes them too early."""
+    return [None if one is None else -(-one // 1000) for one in micros]
 
 
 def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> tuple[int, Any, Any] | None:

@@ -29,7 +29,7 @@ from firnlake.iceberg.branches import ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.deletes import DeleteFile, Deletes, FileDeletes, Placed
 from firnlake.iceberg.manifests import Manifests, ahead, fetch, manifests_of
-from firnlake.table.classifier import Classifier, ListedFile, ManifestContents
+from firnlake.table.classifier import Classifier, Files, ManifestContents
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.history import CommitSummary
 from firnlake.table.records import COLUMNS
@@ -81,7 +81,7 @@ def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) ->
 def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
     """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
     classifier = Classifier(table, identifier)
-    contents = classifier.of([ListedFile.of(entry)])
+    contents = classifier.of(Files.of([entry]))
     described = _described(contents.rows, classifier, table, Deletes((), {}))
     return next(iter(contents.strays), None) or next(segments_in(described.columns), None)
 
@@ -107,7 +107,7 @@ def _contents(
     # Each manifest's files become rows at once, because those of all manifests would take ten times the memory.
     fetched = ahead(lambda one: fetch(table.io, one.manifest_path), missing.values())
     for name, (manifest, content) in zip(missing, fetched, strict=True):
-        contents[name] = classifier.of(ListedFile.in_manifest(content, manifest))
+        contents[name] = classifier.of(Files.in_manifest(content, manifest))
         if classifier.unread:
             incomplete.add(name)
     if cache and missing.keys() - incomplete:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -294,11 +293,3 @@ def segments_in(columns: Iterable[pa.Array | pa.ChunkedArray]) -> Iterator[Segme
     """The segments in the ``columns`` of a table of the schema ``SCHEMA``, in the same order."""
     for topic, partition, path, *facts in zip(*(column.to_pylist() for column in columns), strict=True):
         yield Segment(path, TopicPartition(topic, partition), *facts)
-
-
-def rows_of(segments: Iterable[Segment]) -> pa.Table:
-    """A table of the schema ``SCHEMA`` with a row for each of ``segments``, in the same order."""
-    facts = attrgetter("topic_partition.topic", "topic_partition.partition", *SCHEMA.names[2:])
-    columns = list(zip(*map(facts, segments), strict=True)) or [()] * len(SCHEMA)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, SCHEMA, strict=True)]
-    return pa.table(arrays, schema=SCHEMA)
