@@ -29,6 +29,7 @@ import pyarrow as pa
 from firnlake.errors import FirnError
 from firnlake.inspect.outlook import Outlook
 from firnlake.lanes import Lane, has_work, until
+from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.plan.make import admit, due_plans, plan_partition
 from firnlake.plan.read_states import Sensed
 from firnlake.table.policy import NAMES, Policies
@@ -195,7 +196,7 @@ class Looking:
             where = "" if self._alone else f"{state.topic_partition}: "
             cleanable = " ".join(map(_name, state.cleanable)) or "nothing"
             held_back = f"{state.uncleanable_bytes} bytes not"
-            yield f"{where}dirty ratio {state.dirty_ratio:.4g}, cleanable {cleanable}, {held_back}"
+            yield f"{where}dirty ratio {dirty_ratio(state):.4g}, cleanable {cleanable}, {held_back}"
             yield (
                 f"{where}log end {state.log_end_offset}, kept from {state.kept_from}, cleaned through "
                 f"{state.cleaned_through}, first dirty {state.first_dirty_offset}"

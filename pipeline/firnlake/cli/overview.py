@@ -32,6 +32,7 @@ from firnlake.inspect.status import FOR_PEOPLE, PartitionCondition, PartitionSta
 from firnlake.inspect.versions import Version
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Reason
+from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.plan.read_states import read_once
 from firnlake.table.segment import LANDED, Segment
 from firnlake_expectations.wording import count
@@ -315,7 +316,7 @@ def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:
         f"{outlook.segments.identifier}: {state.topic_partition}, head of {count(len(state.head), 'segment')} with "
         f"{count(head_bytes, 'byte')} ({state.cleanable_bytes:,} cleanable), tail of "
         f"{count(len(state.tail), 'segment')} with {count(state.tail_bytes, 'byte')}, dirty ratio "
-        f"{state.dirty_ratio:.3f}, {cleaned}, log end offset {state.log_end_offset}"
+        f"{dirty_ratio(state):.3f}, {cleaned}, log end offset {state.log_end_offset}"
     )
     for lane in outlook.lanes:
         reason = _reason(lane.reason, now_ms)

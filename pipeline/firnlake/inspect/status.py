@@ -33,6 +33,7 @@ from firnlake.inspect.outlook import Outlook, in_words, outlooks
 from firnlake.job.outcomes import AGAIN_MS, told_once
 from firnlake.job.reports import copy_reports
 from firnlake.lanes import Lane, until
+from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.maintain.expire import retained
 from firnlake.maintain.mend import mended
 from firnlake.progress import Progress
@@ -382,7 +383,7 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
         topic_partition=state.topic_partition,
         condition=next((condition for cause, condition in causes if cause), PartitionCondition.IDLE),
         levels=tuple(_levels(state)),
-        dirty_ratio=state.dirty_ratio,
+        dirty_ratio=dirty_ratio(state),
         lag_ms=_lag_ms(state),
         cleanable_bytes=state.cleanable_bytes,
         uncleanable_bytes=state.uncleanable_bytes,

@@ -7,6 +7,7 @@ import numpy as np
 
 from firnlake.clock import exact_span, show_span
 from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
+from firnlake.lanes.dirty_ratio import dirty_ratio, is_dirty, may_be_dirty
 from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -22,7 +23,7 @@ def look(state: State, force: bool) -> Work | Waits:
     possible = tuple(takewhile(lambda segment: not state.too_large(segment), state.cleanable))
     dirty = state.budget(state.tail).oldest(possible)
     if force and (dirty or (state.tail and not state.cleanable)):
-        reason: str | None = f"forced, dirty ratio {state.dirty_ratio:.3f}"
+        reason: str | None = f"forced, dirty ratio {dirty_ratio(state):.3f}"
     else:
         left_out = state.head[len(dirty) :]
         reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, left_out)
@@ -44,8 +45,8 @@ def _waits(state: State, dirty: Sequence[Segment]) -> Waits:
     if not dirty:
         first = state.cleanable[0]
         return Waits("C17", state.too_large(first) or state.excess(first, tail=state.tail))
-    ratio, needed = f"dirty ratio {state.dirty_ratio:.3f}", state.policy.min_cleanable_dirty_ratio
-    if state.dirty_ratio > needed:
+    ratio, needed = f"dirty ratio {dirty_ratio(state):.3f}", state.policy.min_cleanable_dirty_ratio
+    if dirty_ratio(state) > needed:
         few = f"only {count(state.cleanable_bytes, 'dirty byte')}; needed: {state.policy.min_dirty_bytes}"
         return Waits("C12", f"{ratio} > {needed}, but {few} (firn.min.dirty.bytes)")
     return Waits("C12", f"{ratio}, needed: more than {needed}")
@@ -60,9 +61,8 @@ def dirty_reason(state: State) -> str | None:
     policy = state.policy
     if state.late:
         return f"{count(len(state.late), 'segment')} with offsets below a removed tombstone"
-    is_large = state.cleanable_bytes >= policy.min_dirty_bytes
-    if is_large and state.dirty_ratio > policy.min_cleanable_dirty_ratio:
-        return f"dirty ratio {state.dirty_ratio:.3f} > {policy.min_cleanable_dirty_ratio}"
+    if is_dirty(state):
+        return f"dirty ratio {dirty_ratio(state):.3f} > {policy.min_cleanable_dirty_ratio}"
     oldest = min(segment.oldest_ms for segment in state.cleanable)
     waited = state.now_ms - oldest
     if waited > policy.max_compaction_lag_ms:
@@ -171,11 +171,7 @@ def _keeps_all(segment: Segment, clean_below: int | None, now_ms: int) -> bool:
 def may_be_due(figures: Figures) -> Bools:
     """[P] True where the head is dirty, old or late enough, or where enough tombstones have passed their horizons."""
     each, fact, head, tail = figures.each, figures.fact, figures.head(), figures.tail
-    # The ratio if the whole head is cleanable.
-    head_bytes = figures.total("data_bytes", head)
-    together = head_bytes + figures.total("data_bytes", tail)
-    due: Bools = head_bytes > ALMOST * each(lambda policy: policy.min_cleanable_dirty_ratio) * together
-    due &= head_bytes >= ALMOST * each(lambda policy: policy.min_dirty_bytes)
+    due = may_be_dirty(figures)
     due |= figures.least(fact("oldest_ms"), head) < figures.before(lambda policy: policy.max_compaction_lag_ms)
     # The last full clean, or the oldest landing where there is no tail; UNKNOWN is long ago.
     last = figures.most(fact("committed_ms"), tail & fact("by_firn"), UNKNOWN)

@@ -23,6 +23,7 @@ from firnlake.job.plan import Plan
 from firnlake.job.stage import jobs_of
 from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
+from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.lanes.full import may_stay
 from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
 from firnlake.table.policy import DAY_MS
@@ -181,7 +182,7 @@ def _rank(work: Work, state: State) -> tuple[bool, int, float, str, int]:
     """The place of the plan for ``work`` in the order of work; the lowest comes first."""
     limit = _limit_ms(work, state)
     overdue = limit < state.now_ms
-    return not overdue, limit if overdue else 0, -state.dirty_ratio, *state.topic_partition
+    return not overdue, limit if overdue else 0, -dirty_ratio(state), *state.topic_partition
 
 
 def _limit_ms(work: Work, state: State) -> int:

@@ -215,16 +215,6 @@ class State:
         return bytes_of(self.head) - self.cleanable_bytes
 
     @property
-    def dirty_ratio(self) -> float:
-        """The share of the bytes that full cleans have not cleaned yet (C12), from 0 to 1; 0 if there are no bytes.
-
-        Kafka divides the bytes of a log's cleanable head by those of its tail and cleanable head together
-        (LogCleanerManager, LogToClean). These are bytes of columns, which do not depend on the number of files.
-        """
-        total = self.tail_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
-
-    @property
     def cleaned_through(self) -> int | None:
         """Highest offset of the tail, inclusive; None when the tail holds no record (C16)."""
         return max((segment.last_offset for segment in self.tail if segment.records), default=None)
