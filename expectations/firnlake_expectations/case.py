@@ -6,7 +6,7 @@ The judge measures everything that is not claimed. Column roles say which column
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter  # noqa: TC003  # pydantic reads it
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,7 +87,7 @@ class Claim:
     clean_below: int | None
     log_end_offset: int
     delete_retention_ms: int | None
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str]
     transactional: bool = False
     markers: tuple[tuple[int, int, bool], ...] = ()
     kept_from: int | None = None

@@ -4,16 +4,21 @@ strange locations (C25, C29)."""
 import json
 import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 import pytest
 from pyiceberg.table import Table
 
+from firnlake.errors import FirnError
 from firnlake.iceberg.branches import QUARANTINE, QUARANTINED, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import TopicSpace, history_space, status_of
+from firnlake.job.garbage import discard
+from firnlake.job.stage import Stage, open_stages, stages_of
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
-from tests.support.faults import Nth, watched
+from tests.support.disturbed import Telling
+from tests.support.faults import Nth, through, watched
 from tests.support.lakes import TABLE, Fates, append, only_plan, publish, ready, row
 from tests.support.row_deletes import data_files
 from tests.support.scenario import Scenario
@@ -160,3 +165,23 @@ def test_an_expired_file_behind_a_link_stays(scenario: Scenario) -> None:
         scenario.answer(line)
     assert not on_disk(file.file_path).exists()
     assert [path.name for path in outside.iterdir()] == ["other.parquet"]
+
+
+def test_a_job_that_is_made_again_while_it_goes_has_no_result(scenario: Scenario) -> None:
+    """C25: its files go, so whoever opens the same job after its documents went must not find what was judged."""
+    for line in ("alone", "land a=1 | a=2", "stage full!"):
+        scenario.answer(line)
+    lake, did = scenario.opened.lake, list[str]()
+    (stage,) = stages_of(lake, scenario.name)
+    plans = Stage.load(lake, stage).plans
+
+    def watch(call: str) -> None:
+        if call == "catalog, before commit":
+            did.append(*open_stages(lake, plans))
+        if call.startswith("delete ") and did == [stage]:
+            with suppress(FirnError):
+                did.append(str(publish(lake, stage)))
+
+    discard(through(lake, Telling(watch), store=True), stage)
+    assert did == [stage]
+    assert (scenario.answer("read"), scenario.answer("whole")) == (["a=1@0 a=2@1"], ["missing 0, left 0"])

@@ -7,8 +7,8 @@ from tests.support.scenario import Scenario
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 KEYS: dict[str, tuple[str, list[str], list[str], str]] = {
     "boolean": ("true", ["TRUE"], ["yes"], "boolean, such as true"),
-    "int": ("7", ["007"], ["+7", "7.0", "1_000", "99999999999"], "int, such as 42"),
-    "long": (f"{-(2**63)}", [], [f"{2**63}"], "long, such as 42"),
+    "int": ("7", ["007"], ["+7", "7.0", "1_000", "99999999999", "0xFFFFFFFF"], "int, such as 42"),
+    "long": (f"{-(2**63)}", [], [f"{2**63}", "0x10"], "long, such as 42"),
     "decimal(9, 2)": ("1.50", ["1.5", "+1.500"], ["1.505", "99999999.99", "1.5.0"], "decimal(9, 2), such as 1.50"),
     "decimal(4, 0)": ("1", [], ["1.5"], "decimal(4, 0), such as 1"),
     "decimal(2, 2)": ("0.25", [], ["1.5"], "decimal(2, 2), such as 0.50"),
@@ -25,7 +25,12 @@ KEYS: dict[str, tuple[str, list[str], list[str], str]] = {
         ["2026-01-31T12:00", "0001-01-01T00:00:00+10:00"],
         "such as 2026-01-31T12:00:00Z",
     ),
-    "uuid": (UUID, [UUID.upper(), UUID.replace("-", "")], ["x", UUID.replace("-", "")[1:]], "uuid, such as <uuid>"),
+    "uuid": (
+        UUID,
+        [UUID.upper(), UUID.replace("-", "")],
+        ["x", UUID.replace("-", "")[1:], UUID.replace("-", "")[1:] + " "],
+        "uuid, such as <uuid>",
+    ),
     "fixed[2]": ("hex:00ff", ["base64:AP8="], ["a"], "fixed[2], such as hex:00ff"),
     "binary": ("hex:ff", ["\udcff"], [], ""),
     "string": ("a b", ["text:a b"], ["hex:ff"], "string, such as "),

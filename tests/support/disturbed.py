@@ -42,7 +42,7 @@ _CALLS: Final = {
 }
 
 
-class _Telling(Watched):
+class Telling(Watched):
     """Tells the calls of the catalog, and of the store the deletions and the reads of data files."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
@@ -146,7 +146,7 @@ class Disturbed(TableUnderTest):
             if not self._acting:
                 armed(call)
 
-        gate = _Telling(tell)
+        gate = Telling(tell)
         told = {variable(own.lake.name, key): value for key, value in properties_of(gate, store=True).items()}
         with patch.dict(os.environ, told):
             self.use(through(own.lake, gate, store=True))

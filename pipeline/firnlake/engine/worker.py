@@ -104,6 +104,6 @@ def portable(value: object) -> bytes:
         pickle.loads(document)  # noqa: S301  # made in the line above
     except Exception as error:  # noqa: BLE001  # whatever pickling calls
         plain = RuntimeError(what if note else f"{what}: {error}")
-        plain.add_note(note)
+        plain.add_note(note or traceback.format_exc())
         return pickle.dumps(plain)
     return document

@@ -100,7 +100,7 @@ class Lake:
         if catalog is None and not known:
             embedded = cls.embedded(home)
             return replace(embedded, properties={**embedded.properties, **properties})
-        name, *others = [catalog] if catalog else [default] if default in known else known
+        name, *others = [catalog] if catalog is not None else [default] if default in known else known
         if others:
             raise RefusedError(
                 f"several catalogs are configured ({', '.join(sorted(known))}) and none is the default; allowed: one "
@@ -186,7 +186,9 @@ class Lake:
                 except FileNotFoundError as error:
                     raise GoneError(f"table {identifier}: its metadata file is gone: {error}") from error
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            others = [one for one in self.all_tables() if one.startswith(f"{namespace}.")]
+            others: list[str] = []
+            with suppress(Exception):  # who may not list the tables hears of none
+                others = [one for one in self.all_tables() if one.startswith(f"{namespace}.")]
             raise NotFoundError(
                 f"table {identifier} does not exist in catalog {self.name} ({self.address}); found: "
                 f"{', '.join(others[:20]) or f'no table in namespace {namespace}'}"

@@ -59,8 +59,6 @@ class Settled:
     tries: int
     snapshot_id: int | None = None
     """Id of the new snapshot on main; None if the commit added no snapshot, or if nothing was left to do."""
-    confirmed: bool = True
-    """False if the catalog answered with an error, and a later load showed that the commit had been applied."""
 
 
 def commit_changes(
@@ -181,7 +179,7 @@ class _Settling:
             seen = self._look()
             state = self.sent.state(seen) if self.sent and seen else _State.UNKNOWN if self.sent else _State.FRESH
             if seen and self.sent and state is _State.LANDED:
-                return Settled(seen, self.tries, self.sent.request.snapshot_ids[0], confirmed=False)
+                return Settled(seen, self.tries, self.sent.request.snapshot_ids[0])
             self._count(state, seen)
             if seen and state is not _State.UNKNOWN and (done := self._try(seen, state)):
                 return done

@@ -166,8 +166,12 @@ class Versions:
                 if hidden is not None:
                     seen &= ~hidden[first : first + len(seen)]
                 if seen.any():
-                    rows = pa.Table.from_batches(file.batches(columns, [group]), self._files.arrow_schema(columns))
-                    yield rows.filter(pa.array(seen))
+                    # Batch by batch, because the values of a row group may be larger than memory.
+                    rows, start = [], 0
+                    for batch in file.batches(columns, [group]):
+                        rows.append(batch.filter(pa.array(seen[start : start + len(batch)])))
+                        start += len(batch)
+                    yield pa.Table.from_batches(rows, self._files.arrow_schema(columns))
 
     def _chosen(self, batch: pa.RecordBatch) -> Flags:
         """Flags of the records of the key. Control records are none, whatever their key bytes (C10)."""

@@ -11,8 +11,8 @@ Only a file that nothing reaches (`table.reached`), and of these:
 
 No rule needs a lock or a mark, and none trusts the machine's clock. A publisher loads the table, finds the documents of
 its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents, beginning
-with its plans; then, if it was judged, main gets a newer snapshot; then the references are read; then the files without
-a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
+with its plans; then, if it has other files, main gets a newer snapshot; then the references are read; then the files
+without a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
 references, or the catalog refuses its commit. The same holds for a commit of Firn that has been on its way for three
 days, whose metadata nothing refers to yet. Days are counted between times of the store.
 """
@@ -106,10 +106,15 @@ def listed(table: Table, location: str) -> list[Deletable]:
     files, folder = store(table, location)
     if isinstance(files, LocalFileSystem):
         walked = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-        asked: FileSelector | list[str] = [str(path) for path in walked if not path.is_symlink()]
+        asked: FileSelector | list[str] = [str(path) for path in walked if _is_text(path) and not path.is_symlink()]
     else:
         asked = FileSelector(folder, allow_not_found=True, recursive=True)
     return [(files, Stored.of(info)) for info in files.get_file_info(asked) if info.is_file]
+
+
+def _is_text(path: Path) -> bool:
+    """True if the ``path`` is UTF-8; Arrow takes no other, and no table names one."""
+    return str(path).encode(errors="ignore").decode() == str(path)
 
 
 def discard(lake: Lake, identifier: str, published: Collection[str] | None = None) -> list[Finding]:
@@ -172,7 +177,7 @@ def end(
     """
     table = lake.table(identifier)
     for one in jobs:
-        one.stage.delete_plans()
+        one.stage.delete_documents()
     # A commit may be on its way that names files of a job, or metadata that it wrote three days ago.
     if look and (any(one.files for one in jobs) or any(one.kind is Kind.FIRN for one in others)):
         newer_snapshot(lake, identifier)
@@ -234,17 +239,20 @@ def prune(table: Table, location: str) -> None:
                 Path(path).rmdir()
 
 
-def store_ms(table: Table, *, remove: bool) -> int | None:
-    """The time of the store of metadata, epoch milliseconds: that of a document which is written there now.
+def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
+    """The time of the store of ``location``, epoch milliseconds: that of a document which is written to it now, among
+    metadata.
 
-    None, and so no file is old, if the store reports no time. Without ``remove`` nothing is written, and nothing
-    depends on the time but what is told: it is the machine's.
+    None, and so no file is old, if the store reports no time, or metadata are on another store. Without ``remove``
+    nothing is written, and nothing depends on the time but what is told: it is the machine's.
     """
     if not remove:
         return clock.now_ms()
-    location = f"{metadata_folder(table)}/now-{uuid.uuid4().hex}.json"
-    files, path = store(table, location)
-    with table.io.new_output(location).create() as stream:
+    document = f"{metadata_folder(table)}/now-{uuid.uuid4().hex}.json"
+    files, path = store(table, document)
+    if files != store(table, location)[0]:
+        return None
+    with table.io.new_output(document).create() as stream:
         stream.write(b"{}")
     written = Stored.of(files.get_file_info(path))
     delete_file(files, written)
@@ -270,9 +278,10 @@ class OwnGarbage:
         lost = _lost(lake, identifier, stages)
         jobs = {stage.job_id: Ending(stage, lost.get(stage.job_id, "")) for stage in stages}
         young, others = set[str](), []
-        now_ms = store_ms(table, remove=remove)
+        now_ms: int | None = None
         for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
             access, folder = store(table, root)
+            now_ms = store_ms(table, root, remove=remove)
             old: dict[Kind, list[Deletable]] = defaultdict(list)
             for file in reached.unreached([file for _, file in listed(table, root)]):
                 within = file.path[len(folder) :].lstrip("/")

@@ -72,9 +72,11 @@ def dirty_reason(state: State) -> str | None:
     since = last_full_ms(state) if state.tail else min(segment.arrived_ms for segment in state.cleanable)
     if policy.full_interval_ms < 0 or (since is not None and state.now_ms - since <= policy.full_interval_ms):
         return None
+    interval = f"full.interval.ms = {exact_span(policy.full_interval_ms)}"
+    if since is None:
+        return f"no full clean of this tail is known, and {interval} asks for one"
     what = "the last full clean was" if state.tail else "no full clean yet, and the oldest segment landed"
-    ago = "before the table's history" if since is None else f"{show_span(state.now_ms - since)} ago"
-    return f"{what} {ago}, more than full.interval.ms = {exact_span(policy.full_interval_ms)}"
+    return f"{what} {show_span(state.now_ms - since)} ago, more than {interval}"
 
 
 def last_full_ms(state: State) -> int | None:

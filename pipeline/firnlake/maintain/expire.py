@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
-from pyarrow.fs import FileType, LocalFileSystem
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -192,16 +192,16 @@ def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
     lies behind a symbolic link."""
     resolved = cache(partial(_resolved, table))
     named = (table.properties[name] for name in (DATA_PATH, METADATA_PATH) if name in table.properties)
-    roots = tuple(resolved(one.rstrip("/")) for one in (table.location(), *named))
+    roots = [resolved(one.rstrip("/")) for one in (table.location(), *named)]
     for location, size in files:
-        if resolved(location.rpartition("/")[0]).startswith(roots):
-            access, path = store(table, location)
-            yield access, Stored(path, size, None)
+        access, folder = resolved(location.rpartition("/")[0])
+        if any(access == own and folder.startswith(root) for own, root in roots):
+            yield access, Stored(store(table, location)[1], size, None)
 
 
-def _resolved(table: Table, folder: str) -> str:
+def _resolved(table: Table, folder: str) -> tuple[FileSystem, str]:
     access, path = store(table, folder)
-    return f"{(os.path.realpath if isinstance(access, LocalFileSystem) else os.path.normpath)(path)}/"
+    return access, f"{(os.path.realpath if isinstance(access, LocalFileSystem) else os.path.normpath)(path)}/"
 
 
 @dataclass
@@ -378,11 +378,9 @@ class Expiry:
         return found
 
     def _lost(self) -> list[Finding]:
-        reason = (
-            "it is gone or damaged, so nobody can tell which files it names; those files stay, unless "
-            f"orphans in firn.maintenance deletes them, once {OF_AGE}"
-        )
-        return [Finding(Kind.EXPIRED, location, goes=False, reason=reason, files=0) for location in self.missing]
+        stay = f"those files stay, unless orphans in firn.maintenance deletes them, once {OF_AGE}"
+        reasons = {one: f"{why}, so nobody can tell which files it names; {stay}" for one, why in self.missing.items()}
+        return [Finding(Kind.EXPIRED, one, goes=False, reason=reason, files=0) for one, reason in reasons.items()]
 
 
 def _retention(lake: Lake, table: Table, identifier: str, now_ms: int) -> SnapshotRetention:

@@ -301,7 +301,7 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
     unknown = reached.unreached(
         [file for file in found if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
     )
-    now_ms = store_ms(table, remove=remove)
+    now_ms = store_ms(table, location, remove=remove)
     limit_ms = 0 if now_ms is None else now_ms - AGE_MS
     old = [file for file in unknown if file.is_older(limit_ms)]
     young = [file for file in unknown if not file.is_older(limit_ms)]

@@ -131,11 +131,14 @@ def mend(lake: Lake, named: NamedFiles) -> int | None:
         check_names(current)
         for path in named.lost:
             if not _is_lost(current, path):
-                raise ConflictError(f"table {named.table}: {path} was lost, and is there again; look again")
+                raise ConflictError(f"{path} was lost, and is there again")
         return _changes(current, named)
 
-    with lake.answering():
-        return commit_changes(lake, named.table, changes).snapshot_id
+    try:
+        with lake.answering():
+            return commit_changes(lake, named.table, changes).snapshot_id
+    except ConflictError as error:
+        raise ConflictError(f"table {named.table}: main has changed since then, look again: {error}") from error
 
 
 def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:

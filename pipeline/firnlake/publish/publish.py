@@ -221,7 +221,7 @@ def _check_age(current: Table, stage: Stage) -> None:
 
     A store that reports no times keeps jobs open.
     """
-    begun_ms, now_ms = stage.written_ms, store_ms(current, remove=True)
+    begun_ms, now_ms = stage.written_ms, store_ms(current, stage.location, remove=True)
     allowed_ms = Policies.parse(stage.target, current.properties).default.job_max_age_ms
     if begun_ms is not None and now_ms is not None and now_ms - begun_ms > allowed_ms:
         raise ConflictError(

@@ -173,8 +173,8 @@ class Reached:
 
     def unreached(self, files: Sequence[Stored]) -> list[Stored]:
         """Those of ``files`` whose names nothing reaches, not even a snapshot that is about to expire."""
-        held = self.names | self.leaving
-        return [file for file in files if name_of(file.path) not in held]
+        named = ((file, name_of(file.path)) for file in files)
+        return [file for file, name in named if name not in self.names and name not in self.leaving]
 
     def expired(self, files: Mapping[str, int]) -> dict[str, int]:
         """Those of ``files``, sizes by location, that nothing will reach once the leaving snapshots are gone."""

@@ -314,11 +314,12 @@ class State:
         if segment.level == TAIL:
             return ""
         policy, together = self.policy, segment.bytes + sum(one.bytes for one in tail)
+        room, keys = policy.keys_per_plan * policy.bytes_per_key, keys_of([segment]) * policy.bytes_per_key
         for name, limit, size, unit in (
             ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
             ("plan.max.records", policy.plan_max_records, segment.records, "records"),
             ("run.max.bytes", policy.run_max_bytes, together, "bytes"),
-            ("cleaner.dedupe.buffer.size", policy.keys_per_plan, keys_of([segment]) if compares_keys else 0, "keys"),
+            ("cleaner.dedupe.buffer.size", room, keys if compares_keys else 0, "bytes for its keys"),
         ):
             if size > limit:
                 with_tail = f" together with the tail (segments: {len(tail)})" if tail else ""
