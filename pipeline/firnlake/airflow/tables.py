@@ -28,9 +28,9 @@ EVERYTHING_AT_HOUR = 0
 _DOC = """
 ### Maintenance of all tables
 
-Every hour and for each table, this DAG discards stages that will never be published, drops quarantined records and
-removed tombstones that are older than the table's limits, and updates the table's page and metrics. It also deletes old
-plan files and reports of all tables, and looks for the tables that patterns in the configuration stand for. The run at
+Every hour and for each table, this DAG discards stages that will never be published, drops removed tombstones that
+are older than the table's limit, and updates the table's page and metrics. It also deletes old plan files and reports
+of all tables, and looks for the tables that patterns in the configuration stand for. The run at
 midnight (UTC) and manual runs also expire snapshots by the table's own `history.expire.*`, merge small manifests, and
 delete files that nothing refers to. The task logs say what was removed and why; `firn maintain TABLE --dry-run` shows
 what the next run would remove. This DAG needs no Spark and compacts nothing: each table has its own DAG for that.
