@@ -217,24 +217,10 @@ class Checker:
                 self.found("I4", what, details)
 
     def leftovers(self, older_than: int, time_of: Any) -> None:
-        """I5: nothing that is Firn's own is left past its age, and nothing at all where orphans may go.
-
-        What a metadata file reaches that the log does not name stays, until its number is below the log's oldest. So
-        long, the list of what an expiry removed stays as well: it may name some of these files.
-        """
-        left = self.files.unreached(self.pointer)
-        oldest = min((_number(one["metadata-file"]) for one in self.metadata.get("metadata-log", [])), default=0)
-        others = [path for path in left if path.endswith(".metadata.json") and _number(path) >= oldest]
-        held = set[str]().union(*(self.files.reach(path) for path in others))
-        held |= {path for path in left if others and "/expired/" in path}
-        for path in left:
-            if path not in held and (_is_firns(path) or self.orphans_may_go) and time_of(path) < older_than:
+        """I5: nothing that is Firn's own is left past its age, and nothing at all where orphans may go."""
+        for path in self.files.unreached(self.pointer):
+            if (_is_firns(path) or self.orphans_may_go) and time_of(path) < older_than:
                 self.found("I5", f"a {_kind(path)} that nothing reaches is left", path)
-
-
-def _number(location: str) -> int:
-    """The number in the name of a metadata file."""
-    return int(location.rpartition("/")[2].partition("-")[0])
 
 
 def _is_firns(path: str) -> bool:

@@ -134,16 +134,36 @@ class Files:
         return [path for path in self.reach(location) if not Path(path).exists()]
 
     def unreached(self, location: str) -> list[str]:
-        """Files below the table's location that its metadata do not reach, but for documents that stay."""
+        """Files below the table's location that nothing reaches, but for documents that stay.
+
+        What a metadata file reaches that the log does not name stays, until its number is below the log's oldest. So
+        long, the list of what an expiry removed stays as well: it may name some of these files. Hadoop's local file
+        system keeps a checksum file beside each file, as long as there is the file.
+        """
         metadata = self.document(location)
-        reached = set(self.reach(location))
-        reached |= {on_disk(one["metadata-file"]) for one in metadata.get("metadata-log", [])}
-        below = (path for path in Path(on_disk(metadata["location"])).rglob("*") if path.is_file())
-        return sorted(str(path) for path in below if str(path) not in reached and path.parent.name not in KEPT)
+        log = {on_disk(one["metadata-file"]) for one in metadata.get("metadata-log", [])}
+        reached = {*self.reach(location), *log}
+        below = [path for path in Path(on_disk(metadata["location"])).rglob("*") if path.is_file()]
+        oldest = min(map(_number, log), default=0)
+        others = [str(path) for path in below if path.name.endswith(".metadata.json") and str(path) not in reached]
+        others = [path for path in others if _number(path) >= oldest]
+        reached = reached.union(*map(self.reach, others))
+        left = [path for path in below if str(path) not in reached and path.parent.name not in KEPT]
+        return sorted(
+            str(path)
+            for path in left
+            if not (others and path.parent.name == "expired")
+            and not (path.suffix == ".crc" and path.with_name(path.stem[1:]).exists())
+        )
 
     def held(self, path: str) -> list[Row]:
         """The rows of a data file, deleted or not."""
         return self._once("rows", path, lambda: _rows_of(pq.ParquetFile(path).read()))
+
+
+def _number(location: str) -> int:
+    """The number in the name of a metadata file."""
+    return int(location.rpartition("/")[2].partition("-")[0])
 
 
 def line_of(metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
