@@ -185,3 +185,9 @@ def test_a_job_that_is_made_again_while_it_goes_has_no_result(scenario: Scenario
     discard(through(lake, Telling(watch), store=True), stage)
     assert did == [stage]
     assert (scenario.answer("read"), scenario.answer("whole")) == (["a=1@0 a=2@1"], ["missing 0, left 0"])
+
+
+def test_a_finding_is_a_line_of_airflows_log(orphan: Scenario) -> None:
+    table = orphan.loaded()
+    said = [str(one) for one in orphan.table.maintain()]
+    assert f"orphans {table.location()}/data (files: 1, bytes: 4), deleted: unreferenced; older than 3 days" in said

@@ -230,6 +230,11 @@ class Finding:
     exit_code: int = 0
     """The exit code that the command returns if this item could not be inspected or deleted; otherwise 0."""
 
+    def __str__(self) -> str:
+        """The line of a log, in Airflow and in the demo."""
+        size = f"files: {self.files}, bytes: {self.bytes}"
+        return f"{self.kind} {self.name} ({size}), {'deleted' if self.goes else 'kept'}: {self.reason}"
+
     @classmethod
     def of_files(
         cls, kind: Kind, name: str, files: Iterable[Stored], now_ms: int | None, *, goes: bool, reason: str
