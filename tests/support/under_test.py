@@ -27,7 +27,7 @@ _MASKS: Final = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
     (re.compile(r"(?<= of )20\d\d-\d\d-\d\dT[\d:.]+Z \([^)]* ago\)"), "<time>"),
-    (re.compile(r"\b(?:[\d,]+ d \d+ h|\d+,\d{3} d) ago\b"), "<age> ago"),
+    (re.compile(r"\b[\d,]{2,} d(?: \d+ h)? ago\b"), "<age> ago"),
     (re.compile(r"( at | from )20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), r"\1<time>"),
     # A snapshot's id may be as short as what a hash begins with: both have one name.
     (re.compile(r"\b([0-9a-f]{16}|[1-9][0-9]{14,18})\b"), "<id>"),
