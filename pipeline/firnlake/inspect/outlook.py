@@ -52,6 +52,8 @@ class Outlook:
     segments: Segments
     state: State
     failures: Sequence[FailedPlan] = ()
+    is_quiet: bool = False
+    """No lane has work (``firnlake.lanes.quiet``), so none is asked for it."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
@@ -61,7 +63,8 @@ class Outlook:
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
         """The plan of each due lane, without what failed before."""
-        works = {lane: one for lane, one in self.answers.items() if isinstance(one, Work) and lane not in self.failed}
+        answers = {} if self.is_quiet else self.answers
+        works = {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
         return {lane: plan_of(lane, work, self.segments, self.state) for lane, work in works.items()}
 
     @cached_property
@@ -220,7 +223,7 @@ def outlooks(
         sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
         segments, failures = sensed.segments, failed_plans(lake, identifier)
         states = {state.topic_partition: state for state in sensed.states()}
-        return segments, {key: Outlook(segments, state, failures) for key, state in states.items()}
+        return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
 
 
 @dataclass(frozen=True)

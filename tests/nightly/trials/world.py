@@ -269,7 +269,7 @@ class World:
         self.by_others(f"append {len(rows)} records", lambda table: table.append(rows), appends(self.batches, records))
 
     def append_elsewhere(self) -> None:
-        """Somebody has registered the table in a second catalog, and appends there."""
+        """An append through a second catalog, in which the table is registered."""
         self.log.append("append in a second catalog")
         catalog = load_catalog("elsewhere", **self._properties() | {"uri": f"sqlite:///{self.folder}/elsewhere.db"})
         self._of_others(catalog).gate = _Elsewhere(self)
