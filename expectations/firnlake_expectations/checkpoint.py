@@ -4,7 +4,7 @@ keeps the result. Each plan has a verdict, which is a document.
 The evidence is a data frame with a row per plan and a column per promise, with the number of violations. The suite of a
 lane expects that each of these columns adds up to 0; the verdicts say which plans broke a promise. The data source, the
 suite, and the validation definition have the same names in every job of a lane; the table is the data asset, and the
-job names the run. Where users have actions of their own, a checkpoint runs them after the validation.
+job names the run.
 
 Suites of a table's owner run on the records of a result before anybody sees these. Nothing is stored but the findings,
 which name offsets. They show values only if reports may show them.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import great_expectations as gx
 import pandas as pd
-from great_expectations import Checkpoint, ExpectationSuite, ValidationDefinition
+from great_expectations import ExpectationSuite, ValidationDefinition
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.data_context.types.base import (
     DataContextConfig,
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
 # DuckDB complains if its objects are not freed at the end, so this helps only a process that loads DuckDB later.
 if "duckdb" not in sys.modules:
     gc.freeze()
-
-ACTIONS = "FIRN_CHECKPOINT_ACTIONS"
-"""Environment variable: the function (``module:function``) that returns further actions of every checkpoint."""
 
 ONE_AT_A_TIME = Lock()
 """Great Expectations has one context per process."""
@@ -114,26 +111,7 @@ def _run(
     batches = asset.add_batch_definition_whole_dataframe("all")
     definition = ValidationDefinition(name=suite.name, data=batches, suite=suite)
     run_id, rows = RunIdentifier(run_name=run_name), {"dataframe": pd.DataFrame(evidence)}
-    if not os.environ.get(ACTIONS):
-        # Without actions a checkpoint adds nothing to the result, and doubles the time.
-        return definition.run(run_id=run_id, batch_parameters=rows, result_format="BASIC")
-    try:
-        checkpoint = context.checkpoints.add(
-            Checkpoint(
-                name=suite.name,
-                validation_definitions=[context.validation_definitions.add(definition)],
-                result_format="BASIC",
-                actions=function_named(os.environ[ACTIONS])(claim.table),
-            )
-        )
-        done = checkpoint.run(run_id=run_id, batch_parameters=rows)
-    except Exception as error:  # it is the owner's code
-        raise UnjudgedError(
-            f"the actions of {ACTIONS} = {os.environ[ACTIONS]!r}: {type(error).__name__}: {error}; allowed: "
-            "module:function, which takes a table's name and returns Great Expectations' actions"
-        ) from error
-    (result,) = done.run_results.values()
-    return result
+    return definition.run(run_id=run_id, batch_parameters=rows, result_format="BASIC")
 
 
 def suite_of(lane: str) -> ExpectationSuite:

@@ -6,11 +6,10 @@ import json
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from great_expectations.checkpoint.actions import ValidationAction
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from firnlake_expectations import checkpoint
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-THIS = "tests.judge.test_verdicts"
 PLANS = [CLEANING.but(changes).numbered(at) for at, changes in enumerate(("snapshot_id=7", "snapshot_id=8 -1", ""))]
 FOUND = judged_on(PLANS)
 
@@ -55,52 +53,13 @@ def results(reports: Path) -> dict[str, Any]:
     return {one["expectation_config"]["type"]: one for one in json.loads(file.read_text())["results"]}
 
 
-class Tell(ValidationAction):
-    """An owner's own action: notes the outcome of each run."""
-
-    type: Literal["tell"] = "tell"
-    told: ClassVar[list[tuple[str, str | None, bool | None]]] = []
-
-    def run(self, checkpoint_result: Any, action_context: Any = None) -> dict[str, Any]:
-        assert action_context is not None
-        self.told.append((self.name, checkpoint_result.run_id.run_name, checkpoint_result.success))
-        return {}
-
-
-def tell(about: str) -> list[ValidationAction]:
-    return [Tell(name=about)]
-
-
-def no_actions(_: str) -> list[object]:
-    return [1]
-
-
-def test_own_actions_run_after_each_validation_and_own_suites_count(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", f"{THIS}:tell")
-    monkeypatch.setattr(Tell, "told", [])
+def test_own_suites_count(tmp_path: Path) -> None:
     met = Finding("mine: a", "A.", passed=True, observed="Met.")
     own = (met, replace(met, name="mine: b", passed=False, observed="Not met."))
     found = [FOUND[0], replace(FOUND[2], expectations=(*FOUND[2].expectations, *own))]
     given = verdicts(found, tmp_path, job="job")
     assert {plan: one.passed for plan, one in given.items()} == {"plan-0": True, "plan-2": False}
-    assert Tell.told == [("db.orders", given["plan-2"].validation, False)]
     assert results(tmp_path)["expect_own_suites_met"]["result"]["observed_value"] == 1
-
-
-@pytest.mark.parametrize(
-    ("named", "reason"),
-    [
-        ("nowhere:tell", "No module named 'nowhere'"),
-        (f"{THIS}:nobody", "has no attribute 'nobody'"),
-        (":", "Empty module name"),
-        (f"{THIS}:no_actions", "AttributeError"),
-    ],
-)
-def test_c26_actions_that_cannot_run_are_named(tmp_path: Path, monkeypatch: Any, named: str, reason: str) -> None:
-    monkeypatch.setenv("FIRN_CHECKPOINT_ACTIONS", named)
-    with pytest.raises(UnjudgedError, match=f"FIRN_CHECKPOINT_ACTIONS.*{reason}"):
-        verdicts(FOUND, tmp_path, job="job")
-    assert not (tmp_path / VERDICTS).exists()
 
 
 def renamed(result: Any) -> Any:
