@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import re
 import sys
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +41,7 @@ from firnlake_expectations.promises import OWN_SUITES, PROMISES, promises_for
 from firnlake_expectations.wording import count, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
@@ -138,16 +136,6 @@ def _class_named(name: str) -> type[ExpectColumnSumToBeBetween]:
     return type(words, (ExpectColumnSumToBeBetween,), {"__doc__": "No plan has a violation.", "__module__": __name__})
 
 
-def function_named(text: str) -> Callable[[str], Any]:
-    """The function that `text` names as ``module:function``. Raises ValueError if there is none."""
-    module, _, name = text.partition(":")
-    try:
-        found: Callable[[str], Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(str(error)) from error
-    return found
-
-
 def compare(result: ExpectationSuiteValidationResult, lane: str, evidence: Sequence[Mapping[str, int]]) -> None:
     """Raise UnjudgedError unless `result` says of every promise of `lane` what the `evidence` says."""
     answers = {one.expectation_config.type: one for one in result.results if one.expectation_config}
@@ -206,38 +194,20 @@ def build_data_docs(reports: Path, target: Path) -> Path:
     return target / "index.html"
 
 
-_FUNCTION = re.compile(r"[\w.]+:\w+", re.ASCII)
-
-
-def suite_named(name: str, table: str, read: Callable[[str], str]) -> ExpectationSuite:
-    """The suite `name` of `table`: a location of Great Expectations' JSON, of which `read` returns the text, or
-    ``module:function``, which takes the table's name and returns a suite.
-
-    Raises ValueError if environment variable FIRN_SUITE_MODULES does not name the module, and if there is no suite with
-    at least one expectation, all of known types; and any error of `read`.
-    """
-    if _FUNCTION.fullmatch(name):
-        # Whoever may write a table's properties must not choose what this machine imports.
-        if name.partition(":")[0] not in map(str.strip, os.environ.get("FIRN_SUITE_MODULES", "").split(",")):
-            raise ValueError("FIRN_SUITE_MODULES does not name its module")
-        try:
-            suite = function_named(name)(table)
-        except Exception as error:  # it is the owner's code
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-        if not isinstance(suite, ExpectationSuite):
-            raise ValueError(f"it returns {type(suite).__name__}")  # the text of a property is wrong
-        listed = len(suite.expectations)
-    else:
-        told = json.loads(read(name))
-        if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
-            raise ValueError("it is no suite in JSON")  # the text of a property is wrong
-        types = list_registered_expectation_implementations()
-        # Great Expectations itself would leave these out, and the rest would pass.
-        unknown = sorted({str(one.get("type")) for one in told["expectations"] if one.get("type") not in types})
-        if unknown:
-            raise ValueError(f"it has expectations of unknown types: {', '.join(unknown)}")
-        suite, listed = ExpectationSuite(**told), len(told["expectations"])
-    if not listed or len(suite.expectations) != listed:
+def read_suite(text: str) -> ExpectationSuite:
+    """The suite in Great Expectations' JSON. Raises ValueError unless it has at least one expectation, and all of known
+    types."""
+    told = json.loads(text)
+    match told:
+        case {"expectations": [*listed]}:
+            types = {one.get("type") for one in listed}
+        case _:
+            raise ValueError("it is no suite in JSON")
+    # Great Expectations itself would leave these out, and the rest would pass.
+    if unknown := types - {*list_registered_expectation_implementations()}:
+        raise ValueError(f"it has expectations of unknown types: {', '.join(sorted(map(str, unknown)))}")
+    suite = ExpectationSuite(**told)
+    if not suite.expectations or len(suite.expectations) != len(listed):
         raise ValueError(f"it has {count(len(suite.expectations), 'expectation')}")
     return suite
 

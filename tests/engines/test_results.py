@@ -1,5 +1,6 @@
 """Results do not depend on the engine: the same records in the same files, on threads and on Spark."""
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -22,7 +23,6 @@ from tests.support.log_segments import Entry, batch, marker, segment
 from tests.support.topics import DAY, LOW_THRESHOLDS, NOW, Record, Topic, request, updates
 from tests.support.upserts import Row, equality_deletes_left, upserts
 
-THIS = "tests.engines.test_results"
 PER_SEGMENT = 20
 
 
@@ -122,7 +122,7 @@ def test_c27_tasks_in_spark_read_the_deletes_of_their_own_segments(lake: Lake, s
     assert table.seqs() == [2, 9, 10, 11]
 
 
-def complete(_: str) -> gx.ExpectationSuite:
+def complete() -> gx.ExpectationSuite:
     """Records have values and keys of their own, of one letter."""
     letters = UnexpectedRowsExpectation(
         unexpected_rows_query="SELECT offset FROM {batch} WHERE length(key) > 1", description="Keys have one letter."
@@ -132,13 +132,14 @@ def complete(_: str) -> gx.ExpectationSuite:
 
 
 def test_an_owners_suite_reads_a_data_frame_where_the_result_is_too_large_for_pandas(
-    topic: Topic, spark_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, spark_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One record stops its plan and is named by its offset."""
-    monkeypatch.setenv("FIRN_SUITE_MODULES", THIS)
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps(complete().to_json_dict()))
     monkeypatch.setenv("FIRN_SUITES_BYTES", "1")
     topic.land(updates("a=1", "b=2", "a=3"), [Record(3, b"c", None), Record(4, b"dd", b"1"), Record(5, None, b"1")])
-    topic.lake.set_properties(topic.table, {"firn.validate.suites": f"{THIS}:complete"})
+    topic.lake.set_properties(topic.table, {"firn.validate.suites": str(suite)})
     stages = list(dict.fromkeys(one.stage for one in topic.compacted(*topic.plans("full", force=True))))
     (result,) = validate(topic.lake, stages, spark_engine)
     assert result.verdict

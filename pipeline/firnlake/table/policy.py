@@ -193,8 +193,7 @@ class Policy(BaseModel):
     `compact` computed from the inputs; `full`: it reads inputs and results, and trusts nothing that `compact`
     reports."""
     validate_suites: Annotated[str, Setting(table_only=True, allowed="none, or suites separated by commas")] = "none"
-    """Suites of Great Expectations that every result must pass before it is published: locations of JSON, or
-    `module:function`."""
+    """Suites of Great Expectations that every result must pass before it is published: locations of JSON."""
     maintenance: Annotated[
         Maintenance,
         Setting(

@@ -290,20 +290,16 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _suite(target: Table, identifier: str, name: str) -> "ExpectationSuite":
-    from firnlake_expectations.checkpoint import suite_named
-
-    def read(location: str) -> str:
-        with target.io.new_input(location).open() as file:
-            return file.read().decode()
+def _suite(target: Table, identifier: str, location: str) -> "ExpectationSuite":
+    from firnlake_expectations.checkpoint import read_suite
 
     try:
-        return suite_named(name, identifier, read)
+        with target.io.new_input(location).open() as file:
+            return read_suite(file.read().decode())
     except (OSError, ValueError) as error:
         raise RefusedError(
-            f"table {identifier}: property firn.validate.suites names {name!r}, but {error}; allowed: the location of "
-            "a suite in Great Expectations' JSON, or module:function of a module in FIRN_SUITE_MODULES, with at least "
-            "one expectation"
+            f"table {identifier}: property firn.validate.suites names {location!r}, but {error}; allowed: the location "
+            "of a suite in Great Expectations' JSON, with at least one expectation"
         ) from error
 
 
