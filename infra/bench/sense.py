@@ -73,7 +73,7 @@ def _found(find: Callable[[Lake], int], home: Path) -> Figures:
 
 def find_due(lake: Lake) -> int:
     """The due topic partitions, as the first step of a run finds them."""
-    return len(read_once(lake, TABLE, NOW).states(every=False))
+    return len([*read_once(lake, TABLE, NOW).states(every=False)])
 
 
 def find_everything(lake: Lake) -> int:

@@ -110,7 +110,7 @@ class MaintainedTable:
     def explain(self, topic_partition: TopicPartition | str) -> Outlook:
         """What is due in a topic partition such as ``orders-0``, and what each lane waits for."""
         where = TopicPartition.parse(topic_partition) if isinstance(topic_partition, str) else topic_partition
-        return outlooks(self.opened.lake, self.name, self.opened.now(), {where})[1][where]
+        return next(outlooks(self.opened.lake, self.name, self.opened.now(), {where})[1])
 
     def explain_segment(self, name: str) -> list[SegmentExplanation]:
         """Which lanes take the segment: a path, a file name, or ``<topic>-<partition>@<offset>``."""

@@ -178,7 +178,7 @@ class Looking:
         lanes = [Lane(word) for word in rest.split()] or list(Lane)
         for state in self._states(surveyed=True):
             where = "" if self._alone else f"{state.topic_partition} "
-            outlook = Outlook(self._table(), state)
+            outlook = Outlook(self._sensed(), state)
             for lane in lanes:
                 plan = outlook.due.get(lane)
                 if force or (lane in outlook.yielding and Lane.FULL not in lanes):
@@ -253,7 +253,7 @@ class Looking:
 
     def due_at(self) -> int | None:
         """When anything is due in the only topic partition if nothing is written."""
-        return next((self.now if has_work(state, Lane) else until(state) for state in self._states()), None)
+        return next((self.now if has_work(state, Lane) else until(state) for state in self._states(surveyed=True)), None)
 
     @property
     def policy(self) -> Policy:
@@ -284,15 +284,21 @@ class Looking:
 
     def _states(self, *, surveyed: bool = False) -> list[State]:
         """Read as a run reads them. If ``surveyed``, no lane is due in what is quiet."""
-        segments = self._table()
-        transactions = dict.fromkeys(segments, self.transactions)
-        sensed = Sensed(segments, self._policies(), self.now, self.removed, transactions)
-        states = sensed.states()
+        sensed = self._sensed()
+        states = [*sensed.states()]
         for state in states if surveyed else ():
+            quiet_until_ms = sensed.quiet_until[state.topic_partition]
+            assert (state.topic_partition in sensed.quiet) == (quiet_until_ms > self.now)
             if state.topic_partition in sensed.quiet:
                 assert not has_work(state, Lane), state.topic_partition
                 assert not any(map(state.too_large, state.head))
+            assert until(state, quiet_until_ms=quiet_until_ms) == until(state), state.topic_partition
         return states
+
+    def _sensed(self) -> Sensed:
+        segments = self._table()
+        transactions = dict.fromkeys(segments, self.transactions)
+        return Sensed(segments, self._policies(), self.now, self.removed, transactions)
 
     def _segments(self, word: str) -> list[Segment]:
         match = _SEGMENT.fullmatch(word)

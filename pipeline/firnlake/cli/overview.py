@@ -262,7 +262,7 @@ def explain(
         explained = explain_key(lake, table, parse_key(text, key_columns(lake, table)), now_ms, partition, commits)
         show.as_json(explained) if as_json else _show_key(explained, text, now_ms, limit)
     elif topic_partition:
-        outlook = outlooks(lake, table, now_ms, {topic_partition})[1][topic_partition]
+        outlook = next(outlooks(lake, table, now_ms, {topic_partition})[1])
         if as_json:
             show.as_json({"table": table, "lanes": outlook.lanes, "blockers": outlook.obstacles})
         else:
@@ -309,11 +309,12 @@ def _show_fates(table: str, fates: Iterable[Fate], place: str, now_ms: int, limi
 
 
 def _show_partition(outlook: Outlook, now_ms: int, limit: int) -> None:
-    state, head_bytes = outlook.state, outlook.state.cleanable_bytes + outlook.state.uncleanable_bytes
+    table, state = outlook.sensed.segments.identifier, outlook.state
+    head_bytes = state.cleanable_bytes + state.uncleanable_bytes
     through = state.cleaned_through
     cleaned = "not cleaned yet" if through is None else f"cleaned through offset {through}"
     show.line(
-        f"{outlook.segments.identifier}: {state.topic_partition}, head of {count(len(state.head), 'segment')} with "
+        f"{table}: {state.topic_partition}, head of {count(len(state.head), 'segment')} with "
         f"{count(head_bytes, 'byte')} ({state.cleanable_bytes:,} cleanable), tail of "
         f"{count(len(state.tail), 'segment')} with {count(state.tail_bytes, 'byte')}, dirty ratio "
         f"{dirty_ratio(state):.3f}, {cleaned}, log end offset {state.log_end_offset}"

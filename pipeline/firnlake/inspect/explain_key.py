@@ -84,7 +84,8 @@ def explain_key(
     an unknown key.
     """
     with lake.reading(identifier):
-        segments, found = outlooks(lake, identifier, now_ms, {only} if only else ())
+        sensed, each = outlooks(lake, identifier, now_ms, {only} if only else ())
+        segments, found = sensed.segments, {one.state.topic_partition: one for one in each}
         if segments.snapshot_id is None:
             return KeyExplanation(identifier, None, key)
         table = lake.table(identifier)

@@ -22,10 +22,10 @@ from firnlake.job.plan import Plan
 from firnlake.lanes import TOP, Lane, until
 from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.plan.make import plan_of, plan_partition
-from firnlake.plan.read_states import Scope, read_once
+from firnlake.plan.read_states import Scope, Sensed, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
 from firnlake.table.manifest_reader import facts, removals
-from firnlake.table.segment import TAIL, Segment, Segments, TopicPartition, UnassignedFile
+from firnlake.table.segment import TAIL, Segment, TopicPartition, UnassignedFile
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
 
@@ -47,13 +47,11 @@ class LaneOutlook:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the lanes say of ``state``, which is of ``segments``; ``failures`` are the table's failed plans."""
+    """What the lanes say of ``state``, one of those that were ``sensed``; ``failures`` are the table's failed plans."""
 
-    segments: Segments
+    sensed: Sensed
     state: State
     failures: Sequence[FailedPlan] = ()
-    is_quiet: bool = False
-    """No lane has work (``firnlake.lanes.quiet``), so none is asked for it."""
 
     @cached_property
     def answers(self) -> Mapping[Lane, Work | Waits]:
@@ -63,14 +61,14 @@ class Outlook:
     @cached_property
     def plans(self) -> Mapping[Lane, Plan]:
         """The plan of each due lane, without what failed before."""
-        answers = {} if self.is_quiet else self.answers
+        answers = {} if self.state.topic_partition in self.sensed.quiet else self.answers
         works = {lane: one for lane, one in answers.items() if isinstance(one, Work) and lane not in self.failed}
-        return {lane: plan_of(lane, work, self.segments, self.state) for lane, work in works.items()}
+        return {lane: plan_of(lane, work, self.sensed.segments, self.state) for lane, work in works.items()}
 
     @cached_property
     def top(self) -> Plan | None:
         """The plan of the highest lane without thresholds, which takes segments of every level."""
-        return plan_partition(TOP, self.segments, self.state, force=True)
+        return plan_partition(TOP, self.sensed.segments, self.state, force=True)
 
     @cached_property
     def failed(self) -> Mapping[Lane, FailedPlan]:
@@ -79,7 +77,7 @@ class Outlook:
         where = self.state.topic_partition
         tried = {marker.plan.lane for marker in self.failures if marker.plan.topic_partition == where}
         plans = (
-            plan_partition(lane, self.segments, self.state, force=isinstance(self.answers[lane], Waits))
+            plan_partition(lane, self.sensed.segments, self.state, force=isinstance(self.answers[lane], Waits))
             for lane in Lane
             if lane in tried
         )
@@ -213,17 +211,16 @@ def in_words(reason: Reason) -> str:
 
 def outlooks(
     lake: Lake, identifier: str, now_ms: int, only: Collection[TopicPartition] = ()
-) -> tuple[Segments, dict[TopicPartition, Outlook]]:
-    """The segments of table ``identifier``, and what the lanes say of its topic partitions or of those in ``only``, by
-    topic and partition.
+) -> tuple[Sensed, Iterator[Outlook]]:
+    """Table ``identifier`` as it is, and what the lanes say of its topic partitions or of those in ``only``, by topic
+    and partition, one after the other.
 
     Raises RefusedError for an unknown table, or a topic partition without a segment.
     """
     with lake.reading(identifier):
         sensed = read_once(lake, identifier, now_ms, scope=Scope(partitions=tuple(only)))
-        segments, failures = sensed.segments, failed_plans(lake, identifier)
-        states = {state.topic_partition: state for state in sensed.states()}
-        return segments, {key: Outlook(segments, state, failures, key in sensed.quiet) for key, state in states.items()}
+        failures = failed_plans(lake, identifier)
+        return sensed, (Outlook(sensed, state, failures) for state in sensed.states())
 
 
 @dataclass(frozen=True)
@@ -278,12 +275,12 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
     A segment that is no longer live is searched for in the snapshots that have not expired. Raises RefusedError if no
     segment has that name, or for an unknown table.
     """
-    segments, found = outlooks(lake, identifier, now_ms)
-    live = [item for item in segments.each() if _is_named(name, item)]
-    lost = [item for item in segments.strays if _is_named(name, item)]
+    sensed, each = outlooks(lake, identifier, now_ms)
+    live = [(segment, one) for one in each for segment in one.state.segments if _is_named(name, segment)]
+    lost = [item for item in sensed.segments.strays if _is_named(name, item)]
     if live or lost:
         return [
-            *(_live(identifier, item, found[item.topic_partition]) for item in live),
+            *(_live(identifier, *one) for one in live),
             *(SegmentExplanation(identifier, item, waiting=(never_taken(item),)) for item in lost),
         ]
     with lake.reading(identifier):

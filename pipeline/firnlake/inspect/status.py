@@ -33,15 +33,17 @@ from firnlake.inspect.outlook import Outlook, in_words, outlooks
 from firnlake.job.outcomes import AGAIN_MS, told_once
 from firnlake.job.reports import copy_reports
 from firnlake.lanes import Lane, until
+from firnlake.lanes.answer import Figures
 from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.maintain.expire import retained
 from firnlake.maintain.mend import mended
+from firnlake.plan.read_states import Sensed
 from firnlake.progress import Progress
 from firnlake.table.columns import is_table_of_records
 from firnlake.table.history import CommitSummary, Counts, appended_bytes, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read as read_segments
 from firnlake.table.policy import Policies
-from firnlake.table.segment import LEVELS, TopicPartition
+from firnlake.table.segment import LEVELS, UNKNOWN, TopicPartition
 from firnlake.table.state import State
 from firnlake_expectations.data_quality import Seen, Tombstones, write_page
 from firnlake_expectations.wording import count, log_name
@@ -321,13 +323,13 @@ def each_status(lake: Lake, names: Collection[str], now_ms: int) -> dict[str, St
 
 
 def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
-    segments, by_partition = outlooks(lake, identifier, now_ms)
-    states, table = [outlook.state for outlook in by_partition.values()], lake.table(identifier)
+    sensed, each = outlooks(lake, identifier, now_ms)
+    segments, table = sensed.segments, lake.table(identifier)
     quarantined = sorted(batches(lake, identifier), key=lambda batch: (-batch.records, batch.topic_partition))
     moved = Counter[object]()
     for batch in quarantined:
         moved[batch.topic_partition] += batch.records
-    parts = tuple(_partition(outlook, moved[where]) for where, outlook in by_partition.items())
+    parts = tuple(_partition(outlook, moved[outlook.state.topic_partition]) for outlook in each)
     policies = Policies.parse(identifier, table.properties)
     conditions = Counter(part.condition for part in parts)
     history = list(ancestors(table))
@@ -352,12 +354,12 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
         max_dirty_ratio=max((part.dirty_ratio for part in parts), default=0.0),
         max_lag_ms=max((part.lag_ms for part in parts if part.lag_ms is not None), default=None),
         quarantined_records=moved.total(),
-        tombstones=_tombstones(states, now_ms),
+        tombstones=_tombstones(sensed.figures, now_ms),
         history_bytes=history_bytes,
         expirable_bytes=expirable_bytes,
         publications=tuple(commits[:PUBLICATIONS_SHOWN]),
         quarantine=tuple(quarantined[:QUARANTINED_SHOWN]),
-        topics=tuple(_spaces(table, identifier, states, quarantined)),
+        topics=tuple(_spaces(table, sensed, parts, quarantined)),
         strays=tuple(str(stray) for stray in segments.strays),
         doubts=tuple(doubts),
         partitions=parts,
@@ -372,7 +374,8 @@ def _partition(outlook: Outlook, quarantined: int) -> PartitionStatus:
     due = {lane.value: plan.reason for lane, plan in outlook.plans.items()}
     at: int | None = state.now_ms
     if not due or state.blockers:
-        at = until(state, [lane for lane in Lane if lane not in outlook.failed])
+        quiet_until_ms = outlook.sensed.quiet_until[state.topic_partition]
+        at = until(state, [lane for lane in Lane if lane not in outlook.failed], quiet_until_ms)
     causes = (
         (outlook.wrong, PartitionCondition.UNCLEANABLE),
         (refused, PartitionCondition.REFUSED),
@@ -415,12 +418,13 @@ def _levels(state: State) -> Iterable[Level]:
         )
 
 
-def _tombstones(states: Iterable[State], now_ms: int) -> Tombstones:
-    segments = [(one, state.policy.full_interval_ms) for state in states for one in state.segments]
-    stamped = [(one.first_horizon_ms, one.stamped, wait) for one, wait in segments if one.first_horizon_ms is not None]
+def _tombstones(figures: Figures, now_ms: int) -> Tombstones:
+    known, first, marked = (figures.fact(name).tolist() for name in ("tombstones", "first_horizon_ms", "stamped"))
+    waits = figures.each_segment(lambda policy: policy.full_interval_ms).tolist()
+    stamped = [one for one in zip(first, marked, waits, strict=True) if one[0] != UNKNOWN]
     return Tombstones(
-        known=_sum(one.tombstones for one, _ in segments),
-        stamped=sum(one.stamped for one, _ in segments),
+        known=None if UNKNOWN in known else sum(known),
+        stamped=sum(marked),
         due=sum(number for at, number, _ in stamped if at <= now_ms),
         overdue=sum(number for at, number, wait in stamped if 0 <= wait < now_ms - at),
         oldest_ms=min((at for at, *_ in stamped), default=None),
@@ -434,20 +438,21 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _spaces(
-    table: Table, identifier: str, states: Iterable[State], quarantined: Iterable[Batch]
+    table: Table, sensed: Sensed, parts: Iterable[PartitionStatus], quarantined: Iterable[Batch]
 ) -> Iterator[TopicSpace]:
     """The space of each topic, by name."""
-    main, side, on_main = Counter[str](), Counter[str](), set[str]()
-    for state in states:
-        on_main |= {segment.path for segment in state.segments}
-        main[state.topic_partition.topic] += sum(segment.bytes for segment in state.segments)
-        side[state.topic_partition.topic] += sum(segment.bytes for segment in state.removed_tombstones)
+    main, side, segments = Counter[str](), Counter[str](), sensed.segments
+    for part in parts:
+        main[part.topic_partition.topic] += part.bytes
+    for where, removed in sensed.removed_tombstones.items():
+        side[where.topic] += sum(segment.bytes for segment in removed)
     for batch in quarantined:
         side[batch.topic_partition.topic] += batch.bytes
-    mended = read_segments(on_branch(table, MENDED), identifier).each() if MENDED in table.metadata.refs else ()
-    for segment in mended:
-        # After a rollback, main may have some of what was mended again.
-        side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
+    if MENDED in table.metadata.refs:
+        on_main = set(segments.rows["path"].to_pylist())
+        for segment in read_segments(on_branch(table, MENDED), segments.identifier).each():
+            # After a rollback, main may have some of what was mended again.
+            side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
     for topic in sorted({*main, *side}):
         yield TopicSpace(topic=topic, main_bytes=main[topic], side_bytes=side[topic])
 

@@ -10,9 +10,12 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Self
 
+import numpy as np
+
 from firnlake.lanes import clean, convert, erase, full, merge, retain, tier
 from firnlake.lanes.answer import Figures, Traits, Waits, Work
-from firnlake.table.segment import LANDED, Bools
+from firnlake.table.policy import DAY_MS
+from firnlake.table.segment import LANDED, Bools, Ints
 from firnlake.table.state import State
 
 
@@ -67,20 +70,40 @@ def has_work(state: State, lanes: Iterable[Lane]) -> bool:
     return any(isinstance(lane.look(state), Work) for lane in lanes)
 
 
-def until(state: State, lanes: Collection[Lane] = tuple(Lane)) -> int | None:
+def until(state: State, lanes: Collection[Lane] = tuple(Lane), quiet_until_ms: int = 0) -> int | None:
     """The earliest clock (epoch milliseconds) after the state's own at which one of ``lanes`` has work, if nothing is
     written; None when only new data can change that, or something blocks the topic partition.
 
     As time passes, more segments become cleanable or pass a limit, and never fewer, so a lane that is due stays due.
-    Therefore a binary search finds the first such clock among the few at which anything changes.
+    Therefore a binary search finds the first such clock among the few at which anything changes. None of them before
+    ``quiet_until_ms`` (function ``quiet_until``) is asked for, and mostly the first one from then on is found.
     """
     if state.blockers:
         return None
-    clocks = state.turning_points
+    clocks = [clock for clock in state.turning_points if clock >= quiet_until_ms]
     # The later lanes of a run become due more often with time, so they are asked first.
     asked = [*lanes][::-1]
-    first = bisect_left(clocks, True, key=lambda clock: has_work(replace(state, now_ms=clock), asked))  # noqa: FBT003  # the value
+
+    def is_due(clock: int) -> bool:
+        return has_work(replace(state, now_ms=clock), asked)
+
+    first = 0 if clocks and is_due(clocks[0]) else bisect_left(clocks, True, lo=min(1, len(clocks)), key=is_due)  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
+
+
+def quiet_until(figures: Figures) -> Ints:
+    """[P] A clock (epoch milliseconds) up to which no lane has work unless something is written: that of ``figures``
+    where one may have work now, and at most that of a year later."""
+    now = np.full(len(figures.segments), figures.now_ms)
+    latest = now + _YEAR_MS
+    while (now < latest).any():
+        middle = (now + latest) // 2
+        silent = quiet(figures.at(middle))
+        now, latest = np.where(silent, middle + 1, now), np.where(silent, latest, middle)
+    return latest
+
+
+_YEAR_MS: Final = 366 * DAY_MS
 
 
 def quiet(figures: Figures) -> Bools:

@@ -1,6 +1,7 @@
 """What a lane is, and what it says of a topic partition: the work that it has to do there, or why it waits."""
 
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firnlake.table.policy import INT_MAX, Policies, Policy
-from firnlake.table.segment import TAIL, Bools, Segment, Segments, TopicPartition
+from firnlake.table.segment import TAIL, Bools, Ints, Segment, Segments, TopicPartition
 from firnlake.table.state import State
 
 FEWEST: Final = 2
@@ -46,9 +47,10 @@ class Work:
     """Ids of the requests that the work serves (C30)."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figures:
-    """Counts, bytes and ages of all ``segments`` of a table at ``now_ms`` (epoch milliseconds).
+    """Counts, bytes and ages of all ``segments`` of a table at ``now_ms`` (epoch milliseconds), which may be a clock of
+    its own for each topic partition [P].
 
     Arrays [N] have an element for each segment, arrays [P] for each topic partition.
 
@@ -59,7 +61,7 @@ class Figures:
 
     segments: Segments
     policies: Policies
-    now_ms: int
+    now_ms: int | Ints
     removed_tombstones: Mapping[TopicPartition, Collection[Segment]]
     requested: Collection[TopicPartition]
     """The topic partitions with requests to erase keys."""
@@ -113,7 +115,19 @@ class Figures:
 
     def before(self, duration: Callable[[Policy], float]) -> NDArray[Any]:
         """[P] The clock ``duration`` ago; no clock is before it if the duration has no limit."""
-        return self.each(lambda policy: self.now_ms - duration(policy) if duration(policy) >= 0 else -np.inf)
+        return self.now_ms - self.each(lambda policy: duration(policy) if duration(policy) >= 0 else np.inf)
+
+    def have_passed(self, moments: Ints) -> Bools:
+        """[N] True where the moment [N] of a segment is not later than the clock of its topic partition."""
+        clocks = np.repeat(self.now_ms, np.diff(self.segments.starts)) if np.ndim(self.now_ms) else self.now_ms
+        passed: Bools = moments <= clocks
+        return passed
+
+    def at(self, clocks: Ints) -> "Figures":
+        """The same at other ``clocks`` [P]."""
+        later = copy(self)  # with what it has computed of the segments, which does not depend on the clock
+        later.now_ms = clocks
+        return later
 
     @cached_property
     def _starts(self) -> NDArray[Any]:

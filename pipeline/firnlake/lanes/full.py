@@ -186,7 +186,7 @@ def may_be_due(figures: Figures) -> Bools:
     due &= figures.number(head) > 0
     # Damaged metadata may have the last horizon before the first one.
     horizon = np.minimum(fact("first_horizon_ms"), fact("last_horizon_ms"))
-    expired = tail & (horizon != UNKNOWN) & (horizon <= figures.now_ms)
+    expired = tail & (horizon != UNKNOWN) & figures.have_passed(horizon)
     allowed = each(lambda policy: policy.tombstone_fraction) * figures.total("records", tail)
     due |= figures.total("stamped", expired) > ALMOST * allowed
     return due

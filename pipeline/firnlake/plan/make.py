@@ -25,7 +25,7 @@ from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.lanes.full import may_stay
-from firnlake.plan.read_states import EVERYTHING, Scope, Sensed, read_once
+from firnlake.plan.read_states import EVERYTHING, Scope, read_once
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segment import TAIL, Segment, Segments
 from firnlake.table.state import State
@@ -130,7 +130,8 @@ def plan_lanes(
     reads = any(lane.traits.writes != "nothing" for lane in chosen)
     with lake.answering():
         sensed = read_once(lake, identifier, now_ms, look_at_transactions=reads, scope=scope)
-        planned = cache(partial(_planned, lake, sensed, force, str(scope)))
+        # The lanes share what states have computed.
+        planned = cache(partial(_planned, lake, sensed.segments, [*sensed.states(every=force)], force, str(scope)))
         top = max(run or chosen, key=_level, default=None)
         for lane in chosen:
             above = partial(planned, top) if top and 0 < _level(lane) < _level(top) else None
@@ -143,14 +144,19 @@ def _level(lane: Lane) -> int:
 
 
 def _planned(
-    lake: Lake, sensed: Sensed, force: bool, asked: str, lane: Lane, above: Callable[[], LanePlans] | None = None
+    lake: Lake,
+    segments: Segments,
+    states: list[State],
+    force: bool,
+    asked: str,
+    lane: Lane,
+    above: Callable[[], LanePlans] | None = None,
 ) -> LanePlans:
     """The work of ``lane``; ``asked`` describes the scope, and ``above`` gives the work of the run's highest lane.
 
     Plans whose segments that lane takes anyway are left out. It takes the plans that the run really gets: without those
     that failed before, or that exceed its budget.
     """
-    segments, states = sensed.segments, sensed.states(every=force)
     due = due_plans(lane, segments, states, force, asked)
     if due and above:
         taken = {plan.topic_partition: plan for plan in above().plans}

@@ -1,6 +1,6 @@
 """Read the states of a table's topic partitions, within the scope that a person asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import data_folder, metadata_folder
 from firnlake.iceberg.parquet import WriteOptions
-from firnlake.lanes import Lane, quiet
+from firnlake.lanes import Lane, quiet, quiet_until
 from firnlake.lanes.answer import Figures
 from firnlake.lanes.erase import requested_in
 from firnlake.lanes.erasure.requests import erasures_of
@@ -93,35 +93,40 @@ class Sensed:
     """The topic partitions to which ``states`` is restricted; empty for all."""
 
     @cached_property
+    def figures(self) -> Figures:
+        """Of all topic partitions."""
+        return Figures(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
+
+    @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
         """The topic partitions in which nothing is due (``lanes.quiet``)."""
-        if not self.segments:
-            return frozenset()
-        figures = Figures(self.segments, self.policies, self.now_ms, self.removed_tombstones, self.requested)
-        return frozenset(self.segments.owners[place] for place in np.flatnonzero(quiet(figures)).tolist())
+        silent = quiet(self.figures) if self.segments else ()
+        return frozenset(self.segments.owners[place] for place in np.flatnonzero(silent).tolist())
 
-    _known: dict[TopicPartition, State] = field(default_factory=dict)
+    @cached_property
+    def quiet_until(self) -> Mapping[TopicPartition, int]:
+        """The clock (epoch milliseconds) up to which nothing is due in each topic partition (``lanes.quiet_until``)."""
+        clocks = quiet_until(self.figures).tolist() if self.segments else ()
+        return dict(zip(self.segments.owners, clocks, strict=True))
 
-    def states(self, every: bool = True) -> list[State]:
-        """The states of the topic partitions, by topic and partition; without ``every``, of those not quiet."""
+    def states(self, every: bool = True) -> Iterator[State]:
+        """Yield the states of the topic partitions, by topic and partition; without ``every``, of those not quiet."""
         chosen = sorted(self.only & self.segments.keys()) if self.only else self.segments
-        return [self.state(where) for where in chosen if every or where not in self.quiet]
+        return (self.state(where) for where in chosen if every or where not in self.quiet)
 
     def state(self, where: TopicPartition) -> State:
-        """The state of the topic partition ``where``; its lanes share what it has computed."""
-        if where not in self._known:
-            self._known[where] = State(
-                where,
-                self.segments[where],
-                self.policies.of(where.topic),
-                self.now_ms,
-                self.segments.strays_of(where),
-                self.removed_tombstones.get(where, ()),
-                self.transactions.get(where, NO_TRANSACTIONS),
-                self.requested.get(where),
-                self._restarts.get(where.topic, ""),
-            )
-        return self._known[where]
+        """The state of the topic partition ``where``."""
+        return State(
+            where,
+            self.segments[where],
+            self.policies.of(where.topic),
+            self.now_ms,
+            self.segments.strays_of(where),
+            self.removed_tombstones.get(where, ()),
+            self.transactions.get(where, NO_TRANSACTIONS),
+            self.requested.get(where),
+            self._restarts.get(where.topic, ""),
+        )
 
     @cached_property
     def _restarts(self) -> Mapping[str, str]:
