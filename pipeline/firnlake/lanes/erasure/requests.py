@@ -228,14 +228,14 @@ class Erasure:
         read = self.reads.get(path)
         return read if read is not None and read.bytes == size else None
 
-    def covered(self, path: str, sequence_number: int | None) -> int | None:
+    def covered(self, path: str, sequence_number: int) -> int | None:
         """Number of records in the file at ``path`` that the request covers; None if nobody has read the file.
 
-        ``sequence_number`` is the file's; None if nothing tells it.
+        ``sequence_number`` is the file's; 0 if nothing tells it.
         """
         if (read := self.reads.get(path)) is None:
             return None
-        later = sequence_number is not None and sequence_number > self.request.sequence_number
+        later = sequence_number > self.request.sequence_number
         return read.records if later else read.records + read.newer_records
 
 

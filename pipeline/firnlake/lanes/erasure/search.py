@@ -15,15 +15,16 @@ from functools import cached_property, partial
 from typing import Final, TypeVar
 
 import numpy as np
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.engine.engine import Engine
 from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source, names_by_id
+from firnlake.iceberg.deletes import FILE_PATH, POSITION
 from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, Stored, files_in, job_of, path_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, checked_entries, header_of, manifests_of, records
 from firnlake.lanes.erasure.digests import key_bytes
@@ -90,15 +91,14 @@ class Search:
 
         Raises an OSError or UnavailableError when the store does not answer.
         """
-        others = [file for file in self._others() if file.bytes and not DOCUMENT.fullmatch(file.path)]
-        others += self._outside()
-        tasks = list(self._tasks(others))
+        tasks = list(self._tasks())
         self.sizes = {task.source.path: task.source.bytes for task in tasks}
         reads = ((task, [one.read(task.source.path, task.source.bytes) for one in self.erasures]) for task in tasks)
         self._read([task for task, own in reads if not all(read and read.searched for read in own)], engine)
-        for path in self.sizes:
+        self._unread |= self.named.unreadable
+        for path in (*self.sizes, *self.named.unreadable):
             self._look_at(path)
-        self._look_at_manifests(others)
+        self._look_at_manifests()
 
     def by_name(self) -> Mapping[str, list[int]]:
         """The numbers of bytes of the files that were searched, by what names them; a file may have several names."""
@@ -110,8 +110,7 @@ class Search:
 
     @cached_property
     def named(self) -> "SnapshotFiles":
-        """Every file that the metadata of the table names."""
-        return SnapshotFiles.of(self.table)
+        return SnapshotFiles(self.table)
 
     @cached_property
     def columns(self) -> ColumnRoles:
@@ -133,7 +132,7 @@ class Search:
 
     def _others(self) -> Iterator[Stored]:
         """The files in the table's folders that the metadata does not name, hidden ones included."""
-        known = {path_of(path) for path in (*self.named.files, *self.named.metadata)}
+        known = set(map(path_of, self.named.snapshots))
         for location in locations_of(self.table):
             files, folder = store(self.table, location)
             for stored in files_in(files, folder):
@@ -146,19 +145,20 @@ class Search:
         outside = {path for one in self.erasures for path in one.request.outside}
         outside |= {path for one in self.erasures for path, read in one.reads.items() if read.records}
         within = tuple(f"{location}/" for location in locations_of(self.table))
-        for path in sorted(outside - self.named.files.keys()):
+        for path in sorted(outside - self.named.snapshots.keys()):
             if not path.startswith(within):
                 with suppress(FileNotFoundError):
                     yield Stored(path, len(self.files.file(path)), None)
 
-    def _tasks(self, others: Iterable[Stored]) -> Iterator["_Task"]:
+    def _tasks(self) -> Iterator["_Task"]:
         """A task for each file that may hold a record of a requested topic."""
-        for named in self.named.files.values():
-            if self._concerned(named.file):
-                owner = self._owner(named.file) if named.is_data else None
-                yield _Task(Source.of(named.file), owner, is_listed=True, is_data=named.is_data)
+        for file in (entry.data_file for entry in self.named.entries.values()):
+            if self._concerned(file):
+                owner = self._owner(file) if file.content == DataFileContent.DATA else None
+                yield _Task(Source.of(file), file.content, owner)
         sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self.table.metadata)}
-        sizes |= {file.path: file.bytes for file in others}
+        others = (one for one in self._others() if one.bytes and not DOCUMENT.fullmatch(one.path))
+        sizes |= {one.path: one.bytes for one in (*others, *self._outside())}
         spec = self.table.spec()
         for path, size in sizes.items():
             yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
@@ -187,7 +187,7 @@ class Search:
                 raise answer
             if not isinstance(answer, str):
                 fresh.append(answer)
-            elif answer != _GONE or path in self.named.files or path in self.named.metadata:
+            elif answer != _GONE or path in self.named.snapshots:
                 self._unread[path] = answer
             else:
                 del self.sizes[path]  # it went away while it was looked for, and nothing names it
@@ -199,37 +199,35 @@ class Search:
 
     def _look_at(self, path: str) -> None:
         """Add the problems of a file that was read, or could not be."""
-        named = self.named.files.get(path)
+        entry = self.named.entries.get(path)
         if path in self._unread:
-            self._add(self._concerned(named.file if named else None), path, self._unread[path])
+            self._add(self._concerned(entry.data_file if entry else None), path, self._unread[path])
             return
+        is_data = entry is not None and entry.data_file.content == DataFileContent.DATA
         for one in self.erasures:
-            if number := one.covered(path, named.sequence_number if named and named.is_data else None):
+            if number := one.covered(path, (entry.file_sequence_number or 0) if entry and is_data else 0):
                 self._add([one], path, f"it holds {count(number, 'record')} of keys to erase")
 
-    def _look_at_manifests(self, others: Iterable[Stored]) -> None:
+    def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
-        for location, problem in self.named.unreadable.items():
-            self._add(self.erasures, location, problem)
         for location, spec_id in self.named.specs.items():
             if shown := key_fields(self.table, self.columns, self.table.specs()[spec_id]):
                 self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
-        there = {path_of(path) for path in self.named.files} | {path_of(file.path) for file in others}
-        keys = {self.table.schema().find_field(name).field_id for name in self.columns.key}
+        there = set(map(path_of, (*self.named.snapshots, *self.sizes)))
+        keys = {*key_ids(self.table)}
 
-        def shows(path: str, lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> bool:
-            return path_of(path) not in there and not keys.isdisjoint({*(lower or ()), *(upper or ())})
+        def shows(path: str, *bounds: Mapping[int, bytes] | None) -> bool:
+            return path_of(path) not in there and any(not keys.isdisjoint(one or ()) for one in bounds)
 
         for manifest, entry in self.named.removed:
             file = entry.data_file
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
                 self._look_at_bounds(manifest, file.file_path, entry)
-        for other in others:
-            if other.path.endswith(".avro") and other.path not in self._unread:
-                with suppress(FileNotFoundError):
-                    for path, lower, upper in records(_content(self.files, other.path), _ENTRY):
-                        if path is not None and shows(path, lower, upper):
-                            self._look_at_bounds(other.path, path, None)
+        for other in (path for path in self.sizes if path.endswith(".avro") and path not in self._unread):
+            with suppress(FileNotFoundError):
+                for path, *bounds in records(_content(self.files, other), _ENTRY):
+                    if path is not None and shows(path, *bounds):
+                        self._look_at_bounds(other, path, None)
 
     def _look_at_bounds(self, manifest: str, path: str, entry: ManifestEntry | None) -> None:
         """Add the requests of which a file that is gone held a record, or of which nobody knows.
@@ -237,7 +235,7 @@ class Search:
         The ``entry`` of the file is None in a manifest that nothing names.
         """
         for one in self.erasures:
-            number = one.covered(path, entry.file_sequence_number if entry else None)
+            number = one.covered(path, (entry.file_sequence_number or 0) if entry else 0)
             if number is None and entry and self._is_newer(entry, one):
                 continue
             if number is None or number:
@@ -247,8 +245,8 @@ class Search:
     def _is_newer(self, removed: ManifestEntry, erasure: Erasure) -> bool:
         """True when a file that nobody has read held no covered record, by its manifest entry: it landed after the
         request and past the log end, or a lane wrote it, which had nothing covered to write."""
-        request, file, number = erasure.request, removed.data_file, removed.file_sequence_number
-        if number is None or number <= request.sequence_number:
+        request, file = erasure.request, removed.data_file
+        if (removed.file_sequence_number or 0) <= request.sequence_number:
             return False
         bound = (file.lower_bounds or {}).get(self.table.schema().find_field(self.columns.offset).field_id)
         # Bounds of an int column that became a long have 4 bytes.
@@ -268,11 +266,8 @@ class Search:
 
     def _holders(self, path: str) -> list[str]:
         """What names the file at ``path``: branches and tags, otherwise older snapshots, otherwise nothing."""
-        named = self.named.files.get(path)
-        snapshots = named.snapshots if named else self.named.metadata.get(path, ())
-        kinds = {SnapshotRefType.TAG: "tag", SnapshotRefType.BRANCH: "branch"}
-        refs = sorted(self.table.metadata.refs.items())
-        shown = [f"{kinds[ref.snapshot_ref_type]} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
+        snapshots, refs = self.named.snapshots.get(path, ()), sorted(self.table.metadata.refs.items())
+        shown = [f"{ref.snapshot_ref_type.value} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
         return shown or [OLDER if snapshots else NOTHING]
 
     def _remedy(self, where: str) -> str:
@@ -293,73 +288,54 @@ class Search:
 # The files that the metadata of a table names.
 
 
-@dataclass
-class SnapshotFile:
-    """A data file or delete file, with what its manifests say of it."""
-
-    file: DataFile
-    sequence_number: int | None
-    """The lowest of its file sequence numbers; None if a manifest does not tell it."""
-    snapshots: set[int]
-    """The snapshots that show the file."""
-
-    @property
-    def is_data(self) -> bool:
-        return self.file.content == DataFileContent.DATA
-
-
-@dataclass
 class SnapshotFiles:
-    """Every file that the metadata of a table names, in every snapshot, branch and tag."""
+    """Every file that the metadata of ``table`` name, in every snapshot, branch and tag.
 
-    files: dict[str, SnapshotFile] = field(default_factory=dict)
-    """The data files and delete files that snapshots show, by path."""
-    removed: list[tuple[str, ManifestEntry]] = field(default_factory=list)
-    """Entries for files that a commit has removed, each with the location of its manifest."""
-    metadata: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """The snapshots that need each metadata file, by location; none if the table alone names the file."""
-    specs: dict[str, int] = field(default_factory=dict)
-    """The partition spec of each manifest, by location."""
-    unreadable: dict[str, str] = field(default_factory=dict)
-    """Why a manifest or a manifest list can't be read, by location."""
+    Reads every manifest of every snapshot; raises an OSError when the store does not answer.
+    """
 
-    @classmethod
-    def of(cls, table: Table) -> "SnapshotFiles":
-        """Read every manifest of every snapshot of ``table``; raises an OSError when the store does not answer."""
-        named = cls()
+    def __init__(self, table: Table) -> None:
+        self.snapshots: dict[str, set[int]] = defaultdict(set)
+        """The snapshots that show or need each file, by location; none if the table alone names the file."""
+        self.entries: dict[str, ManifestEntry] = {}
+        """What lists each data file and delete file that snapshots show; of several entries, that with the lowest file
+        sequence number."""
+        self.removed: list[tuple[str, ManifestEntry]] = []
+        """Entries for files that a commit has removed, each with the location of its manifest."""
+        self.specs: dict[str, int] = {}
+        """The partition spec of each manifest, by location."""
+        self.unreadable: dict[str, str] = {}
+        """Why a manifest or a manifest list can't be read, by location."""
+        for counted in statistics_of(table.metadata):
+            self.snapshots[counted.statistics_path].add(counted.snapshot_id)
+        for location in metadata_locations(table):
+            self.snapshots[location].update()
         manifests: dict[str, ManifestFile] = {}
         for snapshot, listed in ahead(partial(_answer, partial(manifests_of, table)), table.metadata.snapshots):
-            named.metadata[snapshot.manifest_list].add(snapshot.snapshot_id)
-            if document := document_of(snapshot):
-                named.metadata[document].add(snapshot.snapshot_id)
-            if isinstance(listed, str):
-                named.unreadable[snapshot.manifest_list] = listed
-                continue
-            for manifest in listed:
+            for needed in filter(None, (snapshot.manifest_list, document_of(snapshot))):
+                self.snapshots[needed].add(snapshot.snapshot_id)
+            for manifest in self._readable(snapshot.manifest_list, listed):
                 manifests[manifest.manifest_path] = manifest
-                named.metadata[manifest.manifest_path].add(snapshot.snapshot_id)
+                self.snapshots[manifest.manifest_path].add(snapshot.snapshot_id)
         for manifest, entries in ahead(partial(_answer, partial(checked_entries, table.io)), manifests.values()):
-            named.specs[manifest.manifest_path] = manifest.partition_spec_id
-            if isinstance(entries, str):
-                named.unreadable[manifest.manifest_path] = entries
-                continue
-            for entry in entries:
-                named._add(manifest.manifest_path, entry)
-        for counted in statistics_of(table.metadata):
-            named.metadata[counted.statistics_path].add(counted.snapshot_id)
-        for location in metadata_locations(table):
-            named.metadata[location].update()
-        return named
+            self.specs[manifest.manifest_path] = manifest.partition_spec_id
+            for entry in self._readable(manifest.manifest_path, entries):
+                self._add(manifest.manifest_path, entry)
+
+    def _readable(self, location: str, answer: Sequence[T] | str) -> Sequence[T]:
+        if not isinstance(answer, str):
+            return answer
+        self.unreadable[location] = answer
+        return ()
 
     def _add(self, manifest: str, entry: ManifestEntry) -> None:
-        file, number = entry.data_file, entry.file_sequence_number
+        path = entry.data_file.file_path
         if entry.status == ManifestEntryStatus.DELETED:
             self.removed.append((manifest, entry))
             return
-        known = self.files.setdefault(file.file_path, SnapshotFile(file, number, set()))
-        known.snapshots |= self.metadata[manifest]
-        if number is None or (known.sequence_number is not None and number < known.sequence_number):
-            known.sequence_number = number
+        self.snapshots[path] |= self.snapshots[manifest]
+        known = self.entries.get(path, entry)
+        self.entries[path] = min(known, entry, key=lambda one: one.file_sequence_number or 0)
 
 
 def _answer(read: Callable[[S], list[T]], subject: S) -> list[T] | str:
@@ -380,19 +356,13 @@ class _Task:
     """A file to read."""
 
     source: Source
+    content: DataFileContent | None = None
+    """What a manifest lists the file as; None if none does, so that only the file says what it holds."""
     owner: TopicPartition | None = None
     """The topic partition of all records in a data file that a manifest lists; None if there may be several, and for
     any other file: whoever made it, no offset shows that a record in it is newer than a request."""
-    is_listed: bool = False
-    """True if a manifest lists the file; otherwise only the file says what it holds."""
-    is_data: bool = False
-    """True if a manifest lists it as a data file."""
 
 
-_ROW_OF_DELETE: Final = 2147483544
-_POSITIONS: Final = frozenset({2147483545, 2147483546})
-"""Field ids of the deleted row, and of the position and the path, in a position delete file (Iceberg spec, "Reserved
-Field IDs")."""
 _COUNTS: Final = frozenset(
     {
         *("spec_id", "data_record_count", "data_file_count", "total_data_file_size_in_bytes", "dv_count"),
@@ -425,10 +395,8 @@ class _Reader:
         """
         source = task.source
         try:
-            if not task.is_listed and _content(self.files, source.path, len(_PARQUET)) != _PARQUET:
+            if task.content is None and _content(self.files, source.path, len(_PARQUET)) != _PARQUET:
                 return _not_understood(self.files, source.path) or self._reads(task)
-            if source.format != FileFormat.PARQUET.value:
-                return f"its format is {source.format}, which Firn can't read"
             return self._parquet(task)
         except (FileNotFoundError, LostError):
             return _GONE
@@ -446,17 +414,16 @@ class _Reader:
             file = opened.file
             names = {file.schema.column(index).path for index in range(len(file.schema))}
             ids, rows = names_by_id(file.schema_arrow, self.files.names).keys(), file.metadata.num_rows
-            if not task.is_listed and names <= self.counts:
+            if task.content is None and names <= self.counts:
                 file.read()  # to the end, because a part that can't be read may be anything
                 return self._reads(task)
-        if _ROW_OF_DELETE in ids:
-            return "it is a position delete file that contains the deleted records"
         if not ids.isdisjoint(self.former):
             return "it has a former column of the key's name, in which nobody can look for keys"
         keys = {self.files.schema.find_field(name).field_id for name in self.columns.key}
-        if task.is_data or keys <= ids:
-            return self._count(source if task.is_data else replace(source, records=rows), task)
-        if not (ids and ids <= _POSITIONS) and not (job_of(source.path) and source.path.endswith(MARKS)):
+        is_data = task.content == DataFileContent.DATA
+        if is_data or keys <= ids:
+            return self._count(source if is_data else replace(source, records=rows), task)
+        if not (ids and ids <= {FILE_PATH, POSITION}) and not (job_of(source.path) and source.path.endswith(MARKS)):
             return _UNKNOWN
         return self._reads(task)
 
