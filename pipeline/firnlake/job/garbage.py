@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
+from firnlake.errors import UnavailableError
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
@@ -57,7 +58,7 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import Stage
+from firnlake.job.stage import PLANS, Stage, documents_folder
 from firnlake.table.history import FENCE, plans_folder
 from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import DAY_MS
@@ -75,30 +76,6 @@ _JOB: Final = re.compile(rf"(?:{JOBS_FOLDER}/)?({JOB_ID})/|{PLANS_FOLDER}/\.?({J
 """The beginning of the path of a job's file in one of Firn's folders of the table."""
 _STAYING: Final = (f"{ERASURES_FOLDER}/", f"{EXPIRED_FOLDER}/")
 """Folders of documents that no age ends."""
-
-
-@dataclass
-class Ending:
-    """A job that goes, and why."""
-
-    stage: Stage
-    reason: str
-    files: list[Deletable] = field(default_factory=list)
-    """Its data files and lists of plans, to which a commit may refer."""
-    beside: list[Deletable] = field(default_factory=list)
-    """All files in the folder of its documents, to which no commit refers."""
-    now_ms: int | None = None
-
-    @classmethod
-    def of(cls, stage: Stage, reason: str) -> "Ending":
-        """The end of the job of ``stage``, with the files that it has now."""
-        table, job_id = stage.loaded, stage.job_id
-        lists = [one for one in listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
-        return cls(stage, reason, [*listed(table, job_folder(table, job_id)), *lists], listed(table, stage.location))
-
-    def garbage(self) -> Garbage:
-        """All its files."""
-        return Garbage(Kind.STAGE, self.stage.identifier, self.reason, [*self.files, *self.beside], self.now_ms)
 
 
 def listed(table: Table, location: str) -> list[Deletable]:
@@ -126,12 +103,12 @@ def discard(lake: Lake, identifier: str, published: Collection[str] | None = Non
     """
     target, job_id = stage_parts(identifier)
     table = lake.table(target)
-    ending = Ending.of(Stage.listed(table, job_id), "it was discarded")
+    going = _job(table, job_id, "it was discarded")
     if published is not None:
         _, lists = store(table, plans_folder(table))
-        files = [one for one in ending.files if not one[1].path.startswith(f"{lists}/")]
-        ending.files = [one for one in files if name_of(one[1].path) not in published]
-    return end(lake, target, [ending], look=published is None)
+        files = [one for one in going.files if not one[1].path.startswith(f"{lists}/")]
+        going = replace(going, files=[one for one in files if name_of(one[1].path) not in published])
+    return end(lake, target, [going], look=published is None)
 
 
 def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mapping[str, str]:
@@ -147,9 +124,18 @@ def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mappin
         for stage in stages:
             if stage.readable_plans and own.issuperset(plan.id for plan in stage.readable_plans):
                 reasons.setdefault(stage.job_id, "its run is over")
-        going = [Ending.of(stage, reasons[stage.job_id]) for stage in stages if stage.job_id in reasons]
+        going = [_job(stage.loaded, stage.job_id, reasons[stage.job_id]) for stage in stages if stage.job_id in reasons]
         found = end(lake, identifier, going)
     return {one.name: one.reason for one in found}
+
+
+def _job(table: Table, job_id: str, reason: str) -> Garbage:
+    """The job with all files that it has now: its data files and lists of plans, to which a commit may refer, and its
+    documents."""
+    lists = [one for one in listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
+    documents = listed(table, f"{documents_folder(table)}/{job_id}")
+    files = [*listed(table, job_folder(table, job_id)), *lists, *documents]
+    return Garbage(Kind.STAGE, f"{'.'.join(table.name())}/{job_id}", reason, files)
 
 
 def _lost(lake: Lake, identifier: str, stages: Sequence[Stage]) -> dict[str, str]:
@@ -168,25 +154,30 @@ def _lost(lake: Lake, identifier: str, stages: Sequence[Stage]) -> dict[str, str
     return reasons
 
 
-def end(
-    lake: Lake, identifier: str, jobs: Sequence[Ending], others: Sequence[Garbage] = (), *, look: bool = True
-) -> list[Finding]:
-    """Delete ``jobs`` of table ``identifier`` and ``others``, in an order that is safe beside publishers.
+def end(lake: Lake, identifier: str, garbage: Sequence[Garbage], *, look: bool = True) -> list[Finding]:
+    """Delete the jobs and other ``garbage`` of table ``identifier``, in an order that is safe beside publishers.
 
-    Without ``look``, the caller knows that nothing refers to the files.
+    Without ``look``, the caller knows that nothing refers to the files. Raises UnavailableError if a document of a job
+    can't be deleted.
     """
     table = lake.table(identifier)
-    for one in jobs:
-        one.stage.delete_documents()
+    folder = f"{store(table, documents_folder(table))[1]}/"
+    documents = [one for each in garbage for one in each.files if one[1].path.startswith(folder)]
+    # Without its plans, a job is not published. The others go as well, or whoever made the same job again would find
+    # what an earlier attempt has left.
+    for access, file in sorted(documents, key=lambda one: name_of(one[1].path) != f"{PLANS}.json"):
+        if problem := delete_file(access, file):
+            raise UnavailableError(f"{file.path} can't be deleted: {problem}")
     # A commit may be on its way that names files of a job, or metadata that it wrote three days ago.
-    if look and (any(one.files for one in jobs) or any(one.kind is Kind.FIRN for one in others)):
+    kinds = {one.kind for one in garbage if not all(file.path.startswith(folder) for _, file in one.files)}
+    if look and kinds & {Kind.STAGE, Kind.FIRN}:
         newer_snapshot(lake, identifier)
-    look = look and bool(others or any(one.files for one in jobs))
-    garbage = [*(one.garbage() for one in jobs), *others]
-    found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look else None)
-    for one in jobs:
-        prune(table, job_folder(table, one.stage.job_id))
-        prune(table, one.stage.location)
+    found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look and kinds else None)
+    for one in garbage:
+        if one.kind is Kind.STAGE:
+            _, job_id = stage_parts(one.name)
+            prune(table, job_folder(table, job_id))
+            prune(table, f"{documents_folder(table)}/{job_id}")
     return found
 
 
@@ -259,60 +250,38 @@ def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
     return written.written_ms
 
 
-@dataclass(frozen=True)
-class OwnGarbage:
-    """What maintenance deletes in Firn's own folders of table ``identifier``, and findings about what stays there."""
-
-    lake: Lake
-    identifier: str
-    jobs: Sequence[Ending]
-    others: Sequence[Garbage]
-    """Files of no job."""
-    staying: Sequence[Finding]
-
-    @classmethod
-    def find(cls, lake: Lake, identifier: str, reached: Reached, *, remove: bool) -> "OwnGarbage":
-        """Look at all files there that are not ``reached``; without ``remove``, nothing is written."""
-        table = reached.table
-        stages = Stage.every(table)
-        lost = _lost(lake, identifier, stages)
-        jobs = {stage.job_id: Ending(stage, lost.get(stage.job_id, "")) for stage in stages}
-        young, others = set[str](), []
-        now_ms: int | None = None
-        for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
-            access, folder = store(table, root)
-            now_ms = store_ms(table, root, remove=remove)
-            old: dict[Kind, list[Deletable]] = defaultdict(list)
-            for file in reached.unreached([file for _, file in listed(table, root)]):
-                within = file.path[len(folder) :].lstrip("/")
-                kind = Kind.REPORT if within.startswith(f"{REPORTS_FOLDER}/") else Kind.FIRN
-                age_ms, _ = _AGES[kind]
-                is_old = now_ms is not None and file.is_older(now_ms - age_ms)
-                if match := _JOB.match(within):
-                    job_id = match[1] or match[2]
-                    own = jobs.setdefault(job_id, Ending(Stage(table, job_id, {}), ""))
-                    (own.beside if within.startswith(JOBS_FOLDER) else own.files).append((access, file))
-                    if not is_old:
-                        young.add(job_id)
-                elif is_old and not within.startswith(_STAYING):
-                    old[kind].append((access, file))
-            others += [Garbage(kind, root, _AGES[kind][1], files, now_ms) for kind, files in old.items()]
-        going, staying = [], []
-        for job_id, own in jobs.items():
-            if own.reason or job_id not in young:
-                going.append(replace(own, reason=own.reason or f"unreferenced; {OF_AGE}", now_ms=now_ms))
-            elif own.stage.found:
-                files = [file for _, file in (*own.files, *own.beside)]
-                reason = f"it may still be published, until it is {OF_AGE}"
-                name = own.stage.identifier
-                staying.append(Finding.of_files(Kind.STAGE, name, files, now_ms, goes=False, reason=reason))
-        return cls(lake, identifier, going, others, staying)
-
-    def findings(self) -> list[Finding]:
-        """The findings about it, before anything is deleted."""
-        garbage = [*(one.garbage() for one in self.jobs), *self.others]
-        return [*self.staying, *(one.finding() for one in garbage)]
-
-    def delete(self) -> list[Finding]:
-        """Delete it; returns the findings."""
-        return [*self.staying, *end(self.lake, self.identifier, self.jobs, self.others)]
+def own_garbage(lake: Lake, identifier: str, reached: Reached, *, remove: bool) -> tuple[list[Garbage], list[Finding]]:
+    """What may go in Firn's own folders of table ``identifier``, of all that is not ``reached``, and findings about the
+    jobs that stay; without ``remove``, nothing is written."""
+    table = reached.table
+    stages = Stage.every(table)
+    lost, documented = _lost(lake, identifier, stages), {stage.job_id for stage in stages}
+    jobs: dict[str, list[Deletable]] = defaultdict(list)
+    young, going, others, staying = set[str](), list[Garbage](), list[Garbage](), list[Finding]()
+    now_ms: int | None = None
+    for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
+        access, folder = store(table, root)
+        now_ms = store_ms(table, root, remove=remove)
+        old: dict[Kind, list[Deletable]] = defaultdict(list)
+        for file in reached.unreached([file for _, file in listed(table, root)]):
+            within = file.path[len(folder) :].lstrip("/")
+            kind = Kind.REPORT if within.startswith(f"{REPORTS_FOLDER}/") else Kind.FIRN
+            age_ms, _ = _AGES[kind]
+            is_old = now_ms is not None and file.is_older(now_ms - age_ms)
+            if match := _JOB.match(within):
+                job_id = match[1] or match[2]
+                jobs[job_id].append((access, file))
+                if not is_old:
+                    young.add(job_id)
+            elif is_old and not within.startswith(_STAYING):
+                old[kind].append((access, file))
+        others += [Garbage(kind, root, _AGES[kind][1], files, now_ms) for kind, files in old.items()]
+    for job_id, files in jobs.items():
+        name = f"{identifier}/{job_id}"
+        if job_id in lost or job_id not in young:
+            reason = lost.get(job_id, f"unreferenced; {OF_AGE}")
+            going.append(Garbage(Kind.STAGE, name, reason, files, now_ms))
+        elif job_id in documented:
+            reason, own = f"it may still be published, until it is {OF_AGE}", [file for _, file in files]
+            staying.append(Finding.of_files(Kind.STAGE, name, own, now_ms, goes=False, reason=reason))
+    return [*going, *others], staying

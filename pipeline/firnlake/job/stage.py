@@ -289,13 +289,6 @@ class Stage:
         """Write a document of ``kind``, of an ``attempt`` (16 hex digits) or of the whole job."""
         write_whole(self.loaded, self._document(kind, attempt), content)
 
-    def delete_documents(self) -> None:
-        """Delete the listed documents, the plans first, without which nothing is published. The others go as well, or
-        whoever made the same job again would find what an earlier attempt has left."""
-        for kind, attempt in sorted(self.found, key=lambda one: one[0] != PLANS):
-            with suppress(FileNotFoundError):
-                self.loaded.io.delete(self._document(kind, attempt))
-
     def _document(self, kind: str, attempt: str = "") -> str:
         return f"{self.location}/{kind}{attempt and f'-{attempt}'}.json"
 

@@ -49,7 +49,7 @@ from firnlake.iceberg.files import (
     whole_number,
 )
 from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
-from firnlake.job.garbage import AGE_MS, OF_AGE, OwnGarbage, listed, store_ms
+from firnlake.job.garbage import AGE_MS, OF_AGE, end, listed, own_garbage, store_ms
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
 from firnlake.maintain.expire import Expiry
@@ -98,9 +98,10 @@ def maintain_table(
                 reason = f"property {GC_ENABLED} is false, so another table may use the files; allowed: true"
                 found.append(Finding(part, identifier, goes=False, reason=reason, files=0))
                 asked.remove(part)
-        garbage = _garbage(lake, identifier, now_ms, asked, found, remove=remove)
-        for one in garbage:
-            found += one.delete() if remove else one.findings()
+        expiry, garbage = _garbage(lake, identifier, now_ms, asked, found, remove=remove)
+        if expiry:
+            found += expiry.delete() if remove else expiry.findings()
+        found += end(lake, identifier, garbage) if remove else (one.finding() for one in garbage)
         if Kind.MANIFESTS in asked:
             found += rewrite_manifests(lake, identifier, now_ms, remove=remove)
         if Kind.TOMBSTONES in asked:
@@ -112,26 +113,27 @@ def maintain_table(
 
 def _garbage(
     lake: Lake, identifier: str, now_ms: int, parts: Collection[Kind], found: list[Finding], *, remove: bool
-) -> list[Expiry | OwnGarbage]:
-    """All garbage of the ``parts``, of the oldest kind first; what can't be looked at is added to ``found``."""
+) -> tuple[Expiry | None, list[Garbage]]:
+    """What expires, and all other garbage of the ``parts``. Adds to ``found`` what stays, or can't be looked at."""
     contents = Contents(lake.table(identifier).io)
     expiry = Expiry.find(lake, identifier, now_ms, contents) if Kind.SNAPSHOTS in parts else None
     try:
         reached = Reached.look(lake, identifier, contents, expiry.leaving if expiry else ())
     except UnknownReferencesError as error:
         found.append(Finding.of_error(Kind.EXPIRED if expiry else Kind.FIRN, identifier, error))
-        return []
+        return None, []
     reason = "the metadata log does not name it, so another catalog or a late commit may: what it reaches stays"
     found += (Finding(Kind.METADATA, one, goes=False, reason=reason) for one in reached.others)
-    garbage: list[Expiry | OwnGarbage] = []
     if expiry:
         expiry.look(reached)
-        garbage.append(expiry)
-    if Kind.FIRN in parts:
-        own = OwnGarbage.find(lake, identifier, reached, remove=remove)
-        others, staying = orphans(lake, reached, remove=remove) if Kind.ORPHANS in parts else ([], [])
-        garbage.append(replace(own, others=[*own.others, *others], staying=[*own.staying, *staying]))
-    return garbage
+    if Kind.FIRN not in parts:
+        return expiry, []
+    garbage, staying = own_garbage(lake, identifier, reached, remove=remove)
+    if Kind.ORPHANS in parts:
+        others, unknown = orphans(lake, reached, remove=remove)
+        garbage, staying = garbage + others, staying + unknown
+    found += staying
+    return expiry, garbage
 
 
 def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
