@@ -29,9 +29,9 @@ from firnlake.lanes import Lane
 from firnlake.lanes.erasure.certificate import Certified, certify
 from firnlake.lanes.erasure.requests import Request, ask
 from firnlake.maintain.maintain import maintain_table
-from firnlake.plan.make import LanePlans, plan_lanes
+from firnlake.plan.make import LaneRun, plan_lanes
 from firnlake.plan.read_states import EVERYTHING, Scope
-from firnlake.run import LaneRun, run
+from firnlake.run import run
 from firnlake.table import records
 from firnlake.table.columns import ColumnRoles
 from firnlake.table.segment import TopicPartition
@@ -88,10 +88,11 @@ class MaintainedTable:
         """Append the records of ``paths`` (Parquet, JSON lines, Kafka's `.log`) in one commit."""
         return land(self.opened.lake, self.name, [Path(path) for path in paths], topic, partition)
 
-    def plan(self, *lanes: Lane | str, force: bool = False, scope: Scope = EVERYTHING) -> Mapping[Lane, LanePlans]:
+    def plan(self, *lanes: Lane | str, force: bool = False, scope: Scope = EVERYTHING) -> Mapping[Lane, LaneRun]:
         """What a run of ``lanes`` would do now, by lane; by default, a run of all."""
         chosen = tuple(map(Lane, lanes)) or tuple(Lane)
-        return dict(plan_lanes(self.opened.lake, self.name, self.opened.now(), force, scope, chosen))
+        found = plan_lanes(self.opened.lake, self.name, self.opened.now(), force, scope, chosen)
+        return {work.lane: work for work in found}
 
     def run(
         self, *lanes: Lane | str, force: bool = False, until_idle: bool = False, scope: Scope = EVERYTHING

@@ -6,60 +6,20 @@ The DAG of a table runs the same steps, each as a task.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError, OutcomeUnknownError, RefusedError
+from firnlake.errors import OutcomeUnknownError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.garbage import collect
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, check_clock, plan_lanes
+from firnlake.plan.make import LaneRun, check_clock, plan_lanes
 from firnlake.plan.read_states import EVERYTHING, Scope
 from firnlake.publish.publish import publish
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class LaneRun:
-    """Outcome of one lane in a round; ``seconds`` maps steps to wall time."""
-
-    lane: Lane
-    plans: Sequence[Plan]
-    outcomes: dict[str, PlanOutcome] = field(default_factory=dict)
-    """By plan id, what the last step that worked on the plan has made of it."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    postponed: Sequence[str] = ()
-    """A line for each due plan that exceeds the budget of this round and waits for the next round or run."""
-
-    def add(self, outcomes: Iterable[PlanOutcome]) -> None:
-        """Add what a step has made of plans. What failed before stays so, unless it was published after all."""
-        for one in outcomes:
-            before = self.outcomes.get(one.plan_id)
-            if one.snapshot_id is not None or not before or not before.error:
-                self.outcomes[one.plan_id] = one
-
-    @property
-    def publications(self) -> list[PlanOutcome]:
-        """The plans that are published, whoever did it."""
-        return [one for one in self.outcomes.values() if one.snapshot_id is not None]
-
-    @property
-    def failures(self) -> dict[str, FirnError]:
-        """The errors of the other plans, by the plan's title."""
-        return {one.title: one.error for one in self.outcomes.values() if one.error}
-
-    @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - started
 
 
 def run(
@@ -88,20 +48,19 @@ def run(
     while True:
         worked = False
         for lane in lanes:
-            done = LaneRun(lane, ())
-            with done.timed("plan"):
-                try:
-                    work = dict(plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes))[lane]
-                except RefusedError as error:
-                    if not lane.traits.serves_requests or len(lanes) == 1:
-                        raise
-                    # Unreadable requests to erase keys must not keep the other lanes waiting.
-                    done.add([PlanOutcome("", "", f"{identifier} {lane}", error)])
-                    work = LanePlans(identifier, [], [], [], [])
-                for line in work.later():
-                    log.warning("%s: %s", identifier, line)
-                done.plans = [plan for plan in work.plans if plan.topic_partition not in failed]
-                done.postponed = work.postponed
+            started = time.monotonic()
+            try:
+                (done,) = plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes)
+            except RefusedError as error:
+                if not lane.traits.serves_requests or len(lanes) == 1:
+                    raise
+                # Unreadable requests to erase keys must not keep the other lanes waiting.
+                done = LaneRun(identifier, lane)
+                done.add([PlanOutcome("", "", f"{identifier} {lane}", error)])
+            for line in done.later():
+                log.warning("%s: %s", identifier, line)
+            done.plans = [plan for plan in done.plans if plan.topic_partition not in failed]
+            done.seconds["plan"] = time.monotonic() - started
             if done.plans:
                 _work(lake, done, engines)
                 failed |= {plan.topic_partition for plan in done.plans if done.outcomes[plan.id].error}

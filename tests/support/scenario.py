@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from firnlake.door import OpenCatalog
-    from firnlake.run import LaneRun
+    from firnlake.plan.make import LaneRun
 
 LANES: Final = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
 _COUNTED: Final = (

@@ -18,9 +18,9 @@ from firnlake.ingest.land import land
 from firnlake.job.outcomes import PlanOutcome
 from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
-from firnlake.plan.make import plan_table
+from firnlake.plan.make import LaneRun, plan_table
 from firnlake.publish.publish import publish
-from firnlake.run import LaneRun, run
+from firnlake.run import run
 from firnlake.table import records
 from firnlake.table.history import Counts
 from firnlake.table.manifest_reader import read

@@ -100,9 +100,9 @@ def _idle(table: str, lanes: "Sequence[Lane]") -> "Sequence[Lane]":
     from firnlake.plan.make import plan_lanes
 
     try:
-        for lane, work in plan_lanes(Lake.load(), table, *_terms(), lanes):
+        for work in plan_lanes(Lake.load(), table, *_terms(), lanes):
             if work.plans:
-                return lanes[: lanes.index(lane)]
+                return lanes[: lanes.index(work.lane)]
             work.warn()
     except RefusedError:
         return ()

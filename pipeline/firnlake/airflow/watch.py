@@ -64,6 +64,6 @@ class Watch:
             last, at_ms = self._seen[table]
             if last == snapshot_id and now_ms - at_ms < LONGEST_MS:
                 return None
-        plans = [plan for _, work in plan_lanes(self.lake, table, now_ms) for plan in work.plans]
+        plans = [plan for work in plan_lanes(self.lake, table, now_ms) for plan in work.plans]
         self._seen[table] = (snapshot_id, now_ms)
         return Look(table, snapshot_id, {(str(one.lane), one.topic, one.partition): one.title for one in plans})

@@ -1,7 +1,7 @@
 """Subcommands that do the work, and judge it: `plan`, `run`, `verify`, `retry` and `report`."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,9 +28,8 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.inspect.status import write_snapshot
 from firnlake.job.outcomes import retry as retry_failed
 from firnlake.lanes import Lane
-from firnlake.plan.make import LanePlans, plan_lanes
+from firnlake.plan.make import LaneRun, plan_lanes
 from firnlake.plan.read_states import Scope
-from firnlake.run import LaneRun
 from firnlake.run import run as run_lanes
 from firnlake.table.columns import is_table_of_records
 from firnlake.table.history import Counts
@@ -71,8 +70,8 @@ def plan(
 ) -> None:
     """Print the plans of a run, or of one lane: their segments, bytes and reason. Change nothing."""
     scope = Scope(tuple(topic or ()), tuple(partition or ()), pairs(properties))
-    work = dict(plan_lanes(Lake.load(), table, at(now), force, scope, (lane,) if lane else tuple(Lane)))
-    _show_plans(table, work, limit, as_json)
+    work = plan_lanes(Lake.load(), table, at(now), force, scope, (lane,) if lane else tuple(Lane))
+    _show_plans(table, [*work], limit, as_json)
 
 
 def run(
@@ -120,16 +119,16 @@ def run(
     show.end([*named, *([waiting] if waiting else [])])
 
 
-def _show_plans(table: str, work: Mapping[Lane, LanePlans], limit: int, as_json: bool) -> None:
+def _show_plans(table: str, work: Sequence[LaneRun], limit: int, as_json: bool) -> None:
     """Print at most ``limit`` of the plans, and on standard error what is due but left out."""
-    for text in dict.fromkeys(chain.from_iterable((*own.left(), *own.oversized()) for own in work.values())):
+    for text in dict.fromkeys(chain.from_iterable((*own.left(), *own.oversized) for own in work)):
         show.error(f"{table}: {text}")
-    plans = [one for own in work.values() for one in own.plans]
+    plans = [one for own in work for one in own.plans]
     if as_json:
         show.as_json(plans)
         return
     if not plans:
-        show.line(f"{table}: nothing due" + (f" in lane {next(iter(work))}" if len(work) == 1 else ""))
+        show.line(f"{table}: nothing due" + (f" in lane {work[0].lane}" if len(work) == 1 else ""))
         return
     show.table(
         f"{table}: plans",

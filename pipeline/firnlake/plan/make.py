@@ -9,16 +9,18 @@
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Final
 
 from firnlake.clock import ahead
-from firnlake.errors import RefusedError
+from firnlake.errors import FirnError, RefusedError
 from firnlake.iceberg.catalog import Lake
 from firnlake.job.inputs import rules_of
-from firnlake.job.outcomes import FailedPlan, failed_plans, waiting
+from firnlake.job.outcomes import FailedPlan, PlanOutcome, failed_plans, waiting
 from firnlake.job.plan import Plan
 from firnlake.job.stage import jobs_of
 from firnlake.lanes import Lane
@@ -38,18 +40,23 @@ SHOWN = 20
 """Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
 
 
-@dataclass(frozen=True)
-class LanePlans:
-    """The due work in one lane of a table: the plans that this run takes, in the order of work, and the other plans."""
+@dataclass
+class LaneRun:
+    """The due work in one lane of a table, and what a run has made of it; ``seconds`` maps steps to wall time."""
 
     table: str
-    plans: list[Plan]
-    postponed: list[str]
-    """A line for each due plan that waits because it does not fit this run's budget."""
-    failed: list[FailedPlan]
+    lane: Lane
+    plans: Sequence[Plan] = ()
+    """The plans that the run takes, in the order of work."""
+    postponed: Sequence[str] = ()
+    """A line for each due plan that exceeds the budget of the run and waits for the next one."""
+    failed: Sequence[FailedPlan] = ()
     """Due plans that failed before on the same segments (C20)."""
-    states: list[State]
-    """The states of the topic partitions from which the plans were made."""
+    oversized: Sequence[str] = ()
+    """A line for each of the first segments that are too large for any plan (C17, C18)."""
+    outcomes: dict[str, PlanOutcome] = field(default_factory=dict)
+    """By plan id, what the last step that worked on the plan has made of it."""
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def left(self) -> Iterator[str]:
         """Yield a line for each failed plan, and those of ``later``."""
@@ -65,13 +72,30 @@ class LanePlans:
         for line in self.left():
             log.warning("%s: %s", self.table, line)
 
-    def oversized(self) -> Iterator[str]:
-        """Yield a line for each segment that is too large for any plan (C17, C18), with what was found and is allowed.
+    def add(self, outcomes: Iterable[PlanOutcome]) -> None:
+        """Add what a step has made of plans. What failed before stays so, unless it was published after all."""
+        for one in outcomes:
+            before = self.outcomes.get(one.plan_id)
+            if one.snapshot_id is not None or not before or not before.error:
+                self.outcomes[one.plan_id] = one
 
-        After ``SHOWN`` lines, a last line has only the number of further segments.
-        """
-        problems = [problem for state in self.states for problem in state.oversized]
-        yield from _first(problems, "segments too large for any plan (firn status names all)")
+    @property
+    def publications(self) -> list[PlanOutcome]:
+        """The plans that are published, whoever did it."""
+        return [one for one in self.outcomes.values() if one.snapshot_id is not None]
+
+    @property
+    def failures(self) -> dict[str, FirnError]:
+        """The errors of the other plans, by the plan's title."""
+        return {one.title: one.error for one in self.outcomes.values() if one.error}
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[step] = time.monotonic() - started
 
 
 def plan_table(
@@ -88,9 +112,9 @@ def plan_table(
     Raises RefusedError, too, if ``now_ms`` is too far ahead of this machine's clock.
     """
     check_clock(identifier, now_ms)
-    work = dict(plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes))[lane]
+    (work,) = plan_lanes(lake, identifier, now_ms, force, scope, [lane], lanes)
     work.warn()
-    return work.plans
+    return [*work.plans]
 
 
 def check_clock(identifier: str, now_ms: int) -> None:
@@ -107,7 +131,7 @@ def plan_lanes(
     scope: Scope = EVERYTHING,
     lanes: Collection[Lane] = tuple(Lane),
     run: Collection[Lane] = (),
-) -> Iterator[tuple[Lane, LanePlans]]:
+) -> Iterator[LaneRun]:
     """Yield the work that is due in each of ``lanes`` of table ``identifier`` at ``now_ms``, epoch milliseconds.
 
     Several lanes that can't keep to ``scope`` are left out. The table is read once, and nothing is changed.
@@ -135,7 +159,7 @@ def plan_lanes(
         top = max(run or chosen, key=_level, default=None)
         for lane in chosen:
             above = partial(planned, top) if top and 0 < _level(lane) < _level(top) else None
-            yield lane, planned(lane, above) if above else planned(lane)
+            yield planned(lane, above) if above else planned(lane)
 
 
 def _level(lane: Lane) -> int:
@@ -150,8 +174,8 @@ def _planned(
     force: bool,
     asked: str,
     lane: Lane,
-    above: Callable[[], LanePlans] | None = None,
-) -> LanePlans:
+    above: Callable[[], LaneRun] | None = None,
+) -> LaneRun:
     """The work of ``lane``; ``asked`` describes the scope, and ``above`` gives the work of the run's highest lane.
 
     Plans whose segments that lane takes anyway are left out. It takes the plans that the run really gets: without those
@@ -171,7 +195,9 @@ def _planned(
         plans, postponed = admit(plans, states[0].policy.run_max_bytes)
     elif lane.traits.writes == "deletes":
         plans = _relieving(plans, segments.relieved)
-    return LanePlans(segments.identifier, plans, postponed, list(failed.values()), states)
+    problems = [problem for state in states for problem in state.oversized]
+    oversized = [*_first(problems, "segments too large for any plan (firn status names all)")]
+    return LaneRun(segments.identifier, lane, plans, postponed, [*failed.values()], oversized)
 
 
 def due_plans(
