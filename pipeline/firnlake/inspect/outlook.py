@@ -255,7 +255,7 @@ def _plan(table: Table, snapshot: Snapshot, owner: TopicPartition | None) -> str
     except RefusedError:
         return ""
     plan = next((one for one in plans if one.topic_partition == owner), next(iter(plans), None))
-    return f"plan {plan.id}: {plan.reason}" if plan else ""
+    return f"plan {plan.job_id}: {plan.reason}" if plan else ""
 
 
 @dataclass(frozen=True)

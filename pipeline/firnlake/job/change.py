@@ -15,7 +15,7 @@ from pyiceberg.typedef import Record
 
 from firnlake.iceberg.files import FrozenModel
 from firnlake.job.plan import Plan
-from firnlake.table.history import Counts, PublishedPlan
+from firnlake.table.history import Counts
 
 _VALUES: Final[Mapping[str, Any]] = {
     "int": int,
@@ -146,17 +146,3 @@ class Change(FrozenModel):
         if not self.plan.lane.traits.copies:
             return []
         return [segment.path for segment in self.plan.removed_tombstones if segment.path not in self.in_place]
-
-    @property
-    def published(self) -> PublishedPlan:
-        """What the commit tells of the plan."""
-        plan = self.plan
-        return PublishedPlan(
-            id=plan.id,
-            topic_partition=plan.topic_partition,
-            lane=str(plan.lane),
-            reason=plan.reason,
-            snapshot_id=plan.snapshot_id,
-            counts=self.counts,
-            requests=plan.requests,
-        )

@@ -161,22 +161,33 @@ def _prepared(stage: Stage, chosen: Sequence[Change], manifests: Manifests) -> C
 def _summary(stage: Stage, changes: Sequence[Change]) -> CommitSummary:
     """The summary of main's snapshot with ``changes`` (C24). If there are several, a document has each; `firn maintain`
     removes a document that no snapshot refers to."""
-    plans = [one.plan for one in changes]
-    told = CommitSummary(
+    told = [
+        CommitSummary(
+            job_id=one.plan.id,
+            lane=one.plan.lane,
+            topic_partition=one.plan.topic_partition,
+            reason=one.plan.reason,
+            planned_on=one.plan.snapshot_id,
+            requests=" ".join(one.plan.requests),
+            now_ms=one.plan.now_ms,
+            validation=stage.verdicts[one.plan.id].validation,
+            counts=one.counts,
+        )
+        for one in changes
+    ]
+    if [one.job_id for one in told] == [stage.job_id]:
+        return told[0]
+    return CommitSummary(
         job_id=stage.job_id,
-        lane=plans[0].lane,
+        lane=told[0].lane,
         # The earliest clock is the safe choice: it makes work due a little sooner, never later.
-        now_ms=min(plan.now_ms for plan in plans),
-        requests=" ".join(sorted({request for plan in plans for request in plan.requests})),
-        validation=stage.verdicts[plans[0].id].validation,
-        counts=Counts.total(one.counts for one in changes),
+        now_ms=min(one.now_ms for one in told),
+        requests=" ".join(sorted({request for one in changes for request in one.plan.requests})),
+        validation=told[0].validation,
+        counts=Counts.total(one.counts for one in told),
+        plans=len(told),
+        plans_document=write_document(stage.loaded, stage.job_id, told),
     )
-    if [plan.id for plan in plans] == [stage.job_id]:
-        (plan,) = plans
-        same = {name: getattr(plan, name) for name in ("topic_partition", "reason")}
-        return told.model_copy(update={**same, "planned_on": plan.snapshot_id})
-    document = write_document(stage.loaded, stage.job_id, [one.published for one in changes])
-    return told.model_copy(update={"plans": len(plans), "plans_document": document})
 
 
 def _request(
@@ -366,7 +377,7 @@ def _repeated(target: Table, stage: str, plans: Sequence[Plan]) -> list[PlanOutc
     snapshot = target.snapshot_by_id(published(target, job_id) or 0)
     assert snapshot  # the callers have looked
     titles = {plan.id: plan.title for plan in plans}
-    done = sorted(plan.id for plan in plans_of(target, snapshot))
+    done = sorted(plan.job_id for plan in plans_of(target, snapshot))
     others = (
         f"the other plans of job {job_id} were published as snapshot {snapshot.snapshot_id} of {table}, without this"
     )

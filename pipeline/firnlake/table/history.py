@@ -2,7 +2,8 @@
 commits, and the bytes that other writers added or removed.
 
 A commit of one plan has everything in its summary. A commit of several plans has only the sums in its summary, because
-every reader loads the summaries of all snapshots; a document in the table's folder describes each plan.
+every reader loads the summaries of all snapshots; a document in the table's folder has for each plan what the summary
+would be if the commit had published no other.
 """
 
 import hashlib
@@ -95,26 +96,13 @@ def _key(name: str) -> str:
     return f"{_PREFIX}{name.replace('_', '-')}"
 
 
-class PublishedPlan(FrozenModel):
-    """One plan of a commit, with its record counts."""
-
-    id: str
-    topic_partition: TopicPartition
-    lane: str
-    reason: str
-    snapshot_id: int | None
-    """Id of main's snapshot on which the plan was made; None if the commit does not say it."""
-    counts: Counts
-    requests: tuple[str, ...] = ()
-    """Ids of the requests that the plan served (C30)."""
-
-
 _Number = Annotated[int, Field(ge=0, lt=10**18)]
 """A whole number of at most 18 digits, because anybody may write a summary."""
 
 
 class CommitSummary(FrozenModel):
-    """The summary of a commit that published plans; each field is a property, such as ``firn.job-id`` (C24)."""
+    """The summary of a commit that published plans; each field is a property, such as ``firn.job-id`` (C24). Also one
+    of these plans in the document, as a commit of it alone would tell it."""
 
     model_config = ConfigDict(extra="ignore", alias_generator=lambda name: _key(name), populate_by_name=True)
 
@@ -126,7 +114,7 @@ class CommitSummary(FrozenModel):
     reason: str | None = None
     """None if the commit published several plans."""
     planned_on: int | None = None
-    """Id of main's snapshot on which the plan was made; for several plans, their document says it."""
+    """Id of main's snapshot on which the plan was made; None if the commit published several plans."""
     requests: str = ""
     """Ids of the requests that the plans served, with blanks between them."""
     plans: _Number = 1
@@ -156,7 +144,7 @@ class CommitSummary(FrozenModel):
         return {name: str(value) for name, value in told.items()} | self.counts.summary()
 
 
-_DOCUMENT = TypeAdapter(tuple[PublishedPlan, ...])
+_DOCUMENT = TypeAdapter(tuple[CommitSummary, ...])
 
 
 def plans_folder(target: Table) -> str:
@@ -164,7 +152,7 @@ def plans_folder(target: Table) -> str:
     return f"{metadata_folder(target)}/{PLANS_FOLDER}"
 
 
-def write_document(target: Table, job_id: str, plans: Sequence[PublishedPlan]) -> str:
+def write_document(target: Table, job_id: str, plans: Sequence[CommitSummary]) -> str:
     """Write the document of ``plans``, which one commit is going to publish; returns its location.
 
     The name has a digest of the content, so a later try of the commit, with fewer plans, does not change the document.
@@ -204,8 +192,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
-    """The plans that ``snapshot`` published; empty when Firn did not make the snapshot.
+def plans_of(target: Table, snapshot: Snapshot) -> tuple[CommitSummary, ...]:
+    """The plans that ``snapshot`` published, each with its topic partition; empty when Firn did not make the snapshot.
 
     Raises RefusedError when the document of several plans is gone, or when plans can't be read.
     """
@@ -213,14 +201,15 @@ def plans_of(target: Table, snapshot: Snapshot) -> tuple[PublishedPlan, ...]:
     if told is None:
         return ()
     subject = f"snapshot {snapshot.snapshot_id} of table {'.'.join(target.name())}: its plans"
-    try:
-        if told.plans_document:
-            return _DOCUMENT.validate_json(read_document(target, told.plans_document, subject))
-        plan = {"id": told.job_id, "snapshot_id": told.planned_on, "requests": told.requests.split()}
-        same = ("topic_partition", "lane", "reason", "counts")
-        return (PublishedPlan.model_validate({**{name: getattr(told, name) for name in same}, **plan}),)
-    except ValidationError as error:
-        raise RefusedError(f"{subject} are not readable: {error.errors()[0]['msg']}") from error
+    plans: tuple[CommitSummary, ...] = (told,)
+    if told.plans_document:
+        try:
+            plans = _DOCUMENT.validate_json(read_document(target, told.plans_document, subject))
+        except ValidationError as error:
+            raise RefusedError(f"{subject} are not readable: {error.errors()[0]['msg']}") from error
+    if not all(one.topic_partition and one.reason is not None for one in plans):
+        raise RefusedError(f"{subject} are not readable: a topic partition or a reason is missing")
+    return plans
 
 
 def published(target: Table, job_id: str) -> int | None:
@@ -242,7 +231,7 @@ def published_plans(target: Table, plan_ids: Collection[str]) -> dict[str, int]:
     for snapshot in islice(ancestors(target), _SEARCHED):
         if len(by_id) == len(set(plan_ids)):
             break
-        by_id |= {one.id: snapshot.snapshot_id for one in plans_of(target, snapshot) if one.id in plan_ids}
+        by_id |= {one.job_id: snapshot.snapshot_id for one in plans_of(target, snapshot) if one.job_id in plan_ids}
     return by_id
 
 

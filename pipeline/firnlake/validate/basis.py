@@ -40,7 +40,7 @@ from firnlake.job.plan import Plan
 from firnlake.lanes import Lane
 from firnlake.lanes.erasure.requests import Request, erasures_of
 from firnlake.table.columns import ColumnRoles
-from firnlake.table.history import JOB_ID, CommitSummary, PublishedPlan, newest_clock, plans_of
+from firnlake.table.history import JOB_ID, CommitSummary, newest_clock, plans_of
 from firnlake.table.manifest_reader import read
 from firnlake.table.policy import Policies, Policy
 from firnlake.table.removed_tombstones import removed_tombstones
@@ -295,17 +295,18 @@ class Committed:
                     f"table {self.identifier}: the metadata file of snapshot {self.snapshot.snapshot_id}, which holds "
                     "the retention of its topics, is gone; allowed: a commit whose metadata file is kept"
                 )
-            basis = find(plan.snapshot_id)
+            basis = find(plan.planned_on)
             if basis is None:
                 raise RefusedError(
-                    f"table {self.identifier}: plan {plan.id} of snapshot {self.snapshot.snapshot_id} was made on "
-                    f"snapshot {plan.snapshot_id}, which has expired; allowed: a commit whose plans were made on a "
+                    f"table {self.identifier}: plan {plan.job_id} of snapshot {self.snapshot.snapshot_id} was made on "
+                    f"snapshot {plan.planned_on}, which has expired; allowed: a commit whose plans were made on a "
                     "snapshot that is kept"
                 )
             yield self._change(plan, basis), basis
 
-    def _change(self, published: PublishedPlan, basis: Basis) -> Change:
+    def _change(self, published: CommitSummary, basis: Basis) -> Change:
         lane, owner = Lane(published.lane), published.topic_partition
+        assert owner  # as ``plans_of`` says
         traits, own, gone = lane.traits, basis.own(owner), self._main.gone
         before = {one.path: one for one in self._parent.get(owner, ())}
         # A file that the commit removes although its plan did not know it is an input that is told wrong.
@@ -321,17 +322,17 @@ class Committed:
         replaced = self._replaced_tombstones.get(owner, ()) if traits.serves_requests else ()
         plan = Plan.model_construct(
             {"inputs", "removed_tombstones"} if traits.serves_requests else {"inputs"},
-            id=published.id,
+            id=published.job_id,
             table=self.identifier,
-            snapshot_id=published.snapshot_id,
+            snapshot_id=published.planned_on,
             lane=lane,
             topic=owner.topic,
             partition=owner.partition,
-            now_ms=self._summary.now_ms,
+            now_ms=published.now_ms,
             reason=published.reason,
             inputs=tuple(known[path] for path in inputs),
             removed_tombstones=tuple(replaced),
-            requests=published.requests,
+            requests=tuple(published.requests.split()),
         )
         converts = traits.writes == "deletes"
         return Change(
