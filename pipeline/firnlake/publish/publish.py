@@ -275,10 +275,7 @@ def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change])
         where = one.plan.topic_partition
         own, strays = segments.get(where, ()), segments.strays_of(where)
         state = State(where, own, policies.of(one.plan.topic), one.plan.now_ms, strays)
-        if one.drops:
-            problem = _kept(state, one.plan)
-        else:
-            problem = _lower_end(state, one) or _older_records(state, one.plan, one.counts)
+        problem = (_kept(state, one.plan) if one.drops else _lower_end(state, one)) or _older_records(state, one)
         if problem is None and one.plan.transactional:
             problem = _other_markers(current, segments, one.plan)
         if problem:
@@ -303,22 +300,18 @@ def _lower_end(state: State, change: Change) -> str | None:
     )
 
 
-def _older_records(state: State, plan: Plan, counts: Counts) -> str | None:
-    """C9, C10: a tombstone or marker may be removed only if no segment outside the inputs can hold an older record."""
-    if not counts.tombstones_removed and not counts.markers_removed:
+def _older_records(state: State, change: Change) -> str | None:
+    """C9, C10, C19: a tombstone, a marker or a whole segment may go only if no other file can hold an older record."""
+    plan, counts = change.plan, change.counts
+    if not change.drops and not counts.tombstones_removed and not counts.markers_removed:
         return None
-    taken = {segment.path for segment in plan.inputs}
-    end = max(segment.last_offset for segment in plan.inputs)
+    end = max(segment.last_offset for segment in plan.inputs) + (1 if change.drops else 0)
     bound = end if plan.clean_below is None else min(end, plan.clean_below)
-    landed = [segment for segment in state.segments if segment.path not in taken and segment.records]
-    older = [str(segment) for segment in landed if segment.base_offset < bound]
-    older += [stray.path for stray in state.strays if stray.base_offset < bound]
-    if not older:
+    lowest = state.lowest_beside({segment.path for segment in plan.inputs})
+    if lowest is None or lowest >= bound:
         return None
-    going = count(counts.tombstones_removed, "tombstone")
-    if counts.markers_removed:
-        going += f" and {count(counts.markers_removed, 'transaction marker')}"
-    return f" removes {going} below offset {bound}, but segment {older[0]} with lower offsets has landed since"
+    what = "drops all records" if change.drops else "removes tombstones or transaction markers"
+    return f" {what} below offset {bound}, but a file has landed since that may hold records from offset {lowest} on"
 
 
 def _other_markers(target: Table, segments: Segments, plan: Plan) -> str | None:
@@ -344,7 +337,7 @@ def _other_markers(target: Table, segments: Segments, plan: Plan) -> str | None:
 
 
 def _kept(state: State, plan: Plan) -> str | None:
-    """Why ``plan`` must not be published (the policy keeps an input, or an older segment would stay); None if it may.
+    """Why ``plan`` must not be published, because an input has to stay by now; None if it may.
 
     The check uses the time of the plan, because a segment never gets younger. It also makes sure that the log
     end stays (C4).
@@ -356,10 +349,6 @@ def _kept(state: State, plan: Plan) -> str | None:
     if not taken <= may_go:
         why = "" if isinstance(answer, Work) else f" ({answer.text})"
         return f": segment {min(taken - may_go)} has to stay now{why}"
-    end = max(segment.last_offset for segment in plan.inputs)
-    for segment in state.segments:
-        if segment.path not in taken and segment.records and segment.base_offset <= end:
-            return f" drops all records up to offset {end}, but segment {segment} with older offsets has landed since"
     return None
 
 
