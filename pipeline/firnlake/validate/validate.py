@@ -199,8 +199,7 @@ def _own_findings(
 ) -> "Mapping[str, tuple[Finding, ...]]":
     """The findings of the suites of table ``target``, by plan id; empty if it names none.
 
-    One batch holds all records that a plan has written to the topic: a pandas data frame, or if it is larger than
-    FIRN_SUITES_BYTES, a DataFrame of Spark, if ``engine`` is one. Raises RefusedError if a suite can't be loaded.
+    One batch holds all records that a plan has written to the topic. Raises RefusedError if a suite can't be loaded.
     """
     identifier = ".".join(target.name())
     policy = Policies.parse(identifier, target.properties).default
@@ -210,35 +209,31 @@ def _own_findings(
     from firnlake_expectations.checkpoint import findings_of_suites
 
     suites = [_suite(target, identifier, name.strip()) for name in policy.validate_suites.split(",")]
-    most = _limit()
+    most, offset = _limit(), records.reading.offset
     found: dict[str, tuple[Finding, ...]] = {}
     for case in writing:
-        size = case.written
-        frame: pd.DataFrame | DataFrame
-        sentence = "The table's suites are run on all records of the result."
         try:
-            if size <= most:
-                frame = _frame(records, case)
-            elif isinstance(engine, SparkEngine):
-                frame = engine.read(_readers(records, case), _plain(records))
-            else:
-                observed = f"Not judged: {size:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}."
-                found[case.claim.plan_id] = (
-                    Finding("firn.validate.suites", sentence, passed=False, observed=observed),
-                )
-                continue
-            offset = records.reading.offset
+            frame = _frame(records, case, most, engine)
             found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
         except UnavailableError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, it is about the records of one plan
-            told = f": {' '.join(str(error).split())}" if samples == "full" else ""  # it may quote a record
-            observed = f"Not judged: {type(error).__name__}{told}."
-            found[case.claim.plan_id] = (Finding("firn.validate.suites", sentence, passed=False, observed=observed),)
+            told = " ".join(str(error).split())
+            if not isinstance(error, RefusedError):  # it may quote a record
+                told = f"{type(error).__name__}: {told}" if samples == "full" else type(error).__name__
+            sentence = "The table's suites are run on all records of the result."
+            failed = Finding("firn.validate.suites", sentence, passed=False, observed=f"Not judged: {told}.")
+            found[case.claim.plan_id] = (failed,)
     return found
 
 
-def _frame(records: JudgedRecords, case: Case) -> "pd.DataFrame":
+def _frame(records: JudgedRecords, case: Case, most: int, engine: Engine) -> "pd.DataFrame | DataFrame":
+    """What the plan of ``case`` has written to the topic: in pandas, or if it is larger than ``most`` bytes, in Spark.
+    Raises RefusedError if it is, and ``engine`` is not Spark."""
+    if case.written > most:
+        if isinstance(engine, SparkEngine):
+            return engine.read(_readers(records, case), _plain(records))
+        raise RefusedError(f"{case.written:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}")
     import pandas as pd
 
     read = [batch for one in _readers(records, case) for batch in one()]
