@@ -52,10 +52,10 @@ plans = st.lists(
 
 
 @contextmanager
-def limited(most_bytes: int, records: int = 1000, most: int = 100) -> Iterator[None]:
-    """Jobs have at most so many bytes, records and plans."""
+def limited(most_bytes: int, most: int = 100) -> Iterator[None]:
+    """Jobs have at most so many bytes and plans."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("MOST_BYTES", most_bytes), ("MOST_RECORDS", records), ("MOST_PLANS", most)):
+        for name, value in (("MOST_BYTES", most_bytes), ("MOST_PLANS", most)):
             patch.setattr(packing, name, value)
         yield
 
@@ -64,14 +64,13 @@ def limited(most_bytes: int, records: int = 1000, most: int = 100) -> Iterator[N
     plans,
     st.sampled_from((Lane.FULL, Lane.FULL, Lane.RETAIN)),
     st.integers(0, 200),
-    st.integers(0, 200),
     st.integers(1, 5),
 )
 def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
-    made: list[Plan], lane: Lane, most_bytes: int, records: int, most: int
+    made: list[Plan], lane: Lane, most_bytes: int, most: int
 ) -> None:
     found = [one.model_copy(update={"lane": lane}) for one in made]
-    with limited(most_bytes, records, most):
+    with limited(most_bytes, most):
         jobs = jobs_of(found).values()
     assert sorted(one.id for job in jobs for one in job) == sorted(one.id for one in found)
     for job in jobs:
@@ -79,7 +78,6 @@ def test_every_plan_is_in_one_job_within_its_limits_and_in_the_order_of_work(
         if len(job) > 1:
             assert len(job) <= most
             assert lane is Lane.RETAIN or sum(one.bytes for one in job) <= most_bytes
-            assert lane is Lane.RETAIN or sum(one.records for one in job) <= records
     place = {id(one): number for number, one in enumerate(found)}
     inside = [[place[id(one)] for one in job] for job in jobs]
     assert all(own == sorted(own) for own in inside)

@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import fields
+from functools import partial
 from itertools import groupby, pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, PlainSerializer, TypeAdapter
 
 from firnlake.clock import ahead
 from firnlake.errors import RefusedError, UnavailableError
@@ -40,17 +40,11 @@ def stage_parts(name: str) -> tuple[str, str]:
     return table, job_id
 
 
-def _told(segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
-    """In a document, a segment's facts that have their defaults are left out: a job may have thousands of inputs."""
-    facts = [(one.name, one.default) for one in fields(Segment) if one.name != "topic_partition"]
-    return [
-        {"topic_partition": str(segment.topic_partition)}
-        | {name: value for name, default in facts if (value := getattr(segment, name)) != default}
-        for segment in segments
-    ]
-
-
-Inputs = Annotated[tuple[Segment, ...], PlainSerializer(_told)]
+Inputs = Annotated[
+    tuple[Segment, ...],
+    # A job may have thousands of inputs, so a document leaves out facts that have their defaults.
+    PlainSerializer(partial(TypeAdapter(tuple[Segment, ...]).dump_python, mode="json", exclude_defaults=True)),
+]
 
 
 class Plan(FrozenModel):

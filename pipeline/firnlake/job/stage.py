@@ -45,7 +45,6 @@ from firnlake_expectations.wording import printable
 MOST_BYTES: Final = 8 << 30
 """Maximum file bytes of a job with several plans. Readers see a job's results together, and a failure repeats the whole
 job."""
-MOST_RECORDS: Final = 200_000_000
 MOST_PLANS: Final = 256
 """Maximum number of plans per job, which keeps their documents below a few hundred KiB."""
 
@@ -61,19 +60,18 @@ def jobs_of(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
     """
     jobs: list[list[Plan]] = []
     filling: list[Plan] = []
-    taken, size, records = set[TopicPartition](), 0, 0
+    taken, size = set[TopicPartition](), 0
     for plan in plans:
         is_open = 0 < len(filling) < MOST_PLANS and plan.topic_partition not in taken
-        if is_open and _is_small(plan, size + plan.bytes, records + plan.records):
+        if is_open and _is_small(plan, size + plan.bytes):
             filling.append(plan)
         else:
             jobs.append([plan])
-            if not _is_small(plan, plan.bytes, plan.records):
+            if not _is_small(plan, plan.bytes):
                 continue
-            filling, taken, size, records = jobs[-1], set(), 0, 0
+            filling, taken, size = jobs[-1], set(), 0
         taken.add(plan.topic_partition)
         size += plan.bytes
-        records += plan.records
     return {f"{job[0].table}/{_job_id(job)}": job for job in jobs}
 
 
@@ -93,13 +91,13 @@ def title_of(plans: Sequence[Plan]) -> str:
     return f"{printable(str(first.topic_partition))} and {len(others)} more, {first.lane}: {segments} segments"
 
 
-def _is_small(plan: Plan, size: int, records: int) -> bool:
-    """True if a job with ``plan`` may have this ``size``, in bytes, and so many ``records``.
+def _is_small(plan: Plan, size: int) -> bool:
+    """True if a job with ``plan`` may have this ``size``, in bytes.
 
-    The limits apply neither to lane `retain`, which reads no file, nor to lane `convert`, which reads few columns, and
+    The limit applies neither to lane `retain`, which reads no file, nor to lane `convert`, which reads few columns, and
     whose equality delete files go only with a commit that converts all segments they apply to.
     """
-    return plan.lane.traits.writes != "segments" or (size <= MOST_BYTES and records <= MOST_RECORDS)
+    return plan.lane.traits.writes != "segments" or size <= MOST_BYTES
 
 
 PLANS: Final = "plans"
@@ -149,13 +147,12 @@ class Stage:
     @classmethod
     def listed(cls, table: Table, job_id: str) -> "Stage":
         """List the documents of the job ``job_id`` on ``table``, which may have none."""
-        location = f"{documents_folder(table)}/{job_id}"
-        return cls(table, job_id, _documents(table, location, f"{job_id}/").get(job_id, {}))
+        return cls(table, job_id, _documents(table, job_id).get(job_id, {}))
 
     @classmethod
     def every(cls, table: Table) -> list["Stage"]:
         """The stages of every job on ``table``, sorted by job id; takes one listing."""
-        documents = _documents(table, documents_folder(table))
+        documents = _documents(table)
         return [cls(table, job_id, documents[job_id]) for job_id in sorted(documents)]
 
     @classmethod
@@ -342,11 +339,11 @@ def documents_folder(table: Table) -> str:
     return f"{metadata_folder(table)}/{JOBS_FOLDER}"
 
 
-def _documents(table: Table, location: str, prefix: str = "") -> Mapping[str, Documents]:
-    """The documents by job id in the folder ``location``; ``prefix`` is its path below that of all jobs."""
-    files, folder = store(table, location)
+def _documents(table: Table, job_id: str = "") -> Mapping[str, Documents]:
+    """The documents by job id, of all jobs or of one."""
+    files, folder = store(table, documents_folder(table))
     by_job: dict[str, dict[tuple[str, str], Stored]] = defaultdict(dict)
-    for file in files_in(files, folder):
-        if match := _NAME.fullmatch(prefix + file.path.removeprefix(folder).lstrip("/")):
+    for file in files_in(files, f"{folder}/{job_id}"):
+        if match := _NAME.fullmatch(file.path.removeprefix(folder).lstrip("/")):
             by_job[match[1]][match[2], match[3] or ""] = file
     return by_job
