@@ -253,7 +253,9 @@ class Looking:
 
     def due_at(self) -> int | None:
         """When anything is due in the only topic partition if nothing is written."""
-        return next((self.now if has_work(state, Lane) else until(state) for state in self._states(surveyed=True)), None)
+        return next(
+            (self.now if has_work(state, Lane) else until(state) for state in self._states(surveyed=True)), None
+        )
 
     @property
     def policy(self) -> Policy:
