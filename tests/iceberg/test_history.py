@@ -268,3 +268,28 @@ def test_c33_memory_follows_main(lake: Lake, table: str, seed: int) -> None:
         assert remembered(now) == walk.known[walk.head()], " ".join(done)
         for one in ancestors(now):
             assert remembered(at_snapshot(now, one.snapshot_id)) == walk.known[one.snapshot_id], " ".join(done)
+
+
+def test_c33_who_goes_back_to_below_what_an_expiry_has_added_keeps_the_memory(lake: Lake, table: str) -> None:
+    """Main's names have expired but that of the empty snapshot on top; the branch has a newer memory, of another
+    line."""
+
+    def main_is(snapshot_id: int | None) -> None:
+        lake.table(table).manage_snapshots().set_current_snapshot(snapshot_id).commit()
+
+    def appended(number: int) -> int | None:
+        append(lake, [row(number)])
+        return lake.table(table).metadata.current_snapshot_id
+
+    begin = appended(0)
+    remember(lake, "own")
+    own = appended(1)
+    main_is(begin)
+    remember(lake, "another line's")
+    main_is(own)
+    head = appended(2)
+    lake.set_properties(table, {MIN_SNAPSHOTS: "1"})
+    expire(lake)
+    assert [memory_in(one) is None for one in ancestors(lake.table(table))] == [False, True]
+    main_is(head)
+    assert remembered(lake.table(table)) == "own"

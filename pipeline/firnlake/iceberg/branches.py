@@ -167,19 +167,23 @@ def _tombstones_of_main(table: Table) -> Snapshot | None:
     """The snapshot of removed tombstones that belongs to main's history; None if there is none.
 
     It is the one that the first name says which is found walking back from main's newest snapshot. Main may have no
-    name any more, because the snapshots that had one have expired. Then the newest snapshot of the branch that is older
-    than all of main's counts, unless the table began with main's oldest snapshot.
+    name any more, because the snapshots that had one have expired. Then a snapshot that was on top says it, from which
+    main was rolled back: an expiry names the memory anew. Without one, it is the newest snapshot of the branch that is
+    older than all of main's counts, unless the table began with main's oldest snapshot.
     """
-    oldest = None
-    for oldest in ancestors(table):
-        named = memory_in(oldest)
-        if named is not None:
-            found = table.snapshot_by_id(named)
-            if not named or (found is not None and _is_of(found, REMOVED_TOMBSTONES)):
-                return found
-    if oldest is None or _begins(table, oldest):
+    line = list(ancestors(table))
+    ids = {one.snapshot_id for one in line}
+    on_top = [one for one in table.metadata.snapshots if one.parent_snapshot_id in ids and one.snapshot_id not in ids]
+    for one in (*line, *on_top):
+        named = memory_in(one)
+        found = table.snapshot_by_id(named) if named else None
+        # What a commit on top has added to the branch itself is no memory of its parent.
+        is_added = one in on_top and found is not None and (found.sequence_number or 0) > (one.sequence_number or 0)
+        if named == 0 or (found is not None and _is_of(found, REMOVED_TOMBSTONES) and not is_added):
+            return found
+    if not line or _begins(table, line[-1]):
         return None
-    return older_tombstones(table.metadata, oldest)
+    return older_tombstones(table.metadata, line[-1])
 
 
 def memory_in(snapshot: Snapshot) -> int | None:

@@ -389,4 +389,6 @@ def _retention(lake: Lake, table: Table, identifier: str, now_ms: int) -> Snapsh
     young_ms = now_ms - Policies.parse(identifier, table.properties).default.job_max_age_ms
     young = {one.snapshot_id for one in table.metadata.snapshots if one.timestamp_ms >= young_ms}
     erased_below = history_ends(lake, table, identifier, now_ms)
-    return retained(identifier, table.metadata, now_ms, erased_below, young & planned_on(lake, identifier))
+    # The snapshot that tells main's memory may expire.
+    needed = {*(young & planned_on(lake, identifier)), memory_named(table) or 0}
+    return retained(identifier, table.metadata, now_ms, erased_below, needed)

@@ -193,13 +193,17 @@ class Checker:
 
     def _memory_on(self, branch: str) -> int | None:
         """Id of the branch's snapshot that belongs to main's line: the newest name on the line says which; without a
-        name, it is the newest that is older than the line."""
-        oldest: dict[str, Any] = {}
-        for oldest in line_of(self.metadata):
-            if "firn.memory" in oldest.get("summary", {}):
-                return int(oldest["summary"]["firn.memory"]) or None
-        number = oldest.get("sequence-number", 0)
-        own = (one for one in self.metadata.get("snapshots", []) if one.get("summary", {}).get("firn.branch") == branch)
+        name, what an expiry has named on top of it; else it is the newest that is older than the line."""
+        line, everything = list(line_of(self.metadata)), self.metadata.get("snapshots", [])
+        ids = {one["snapshot-id"] for one in line}
+        numbers = {one["snapshot-id"]: one["sequence-number"] for one in everything}
+        on_top = [one for one in everything if one.get("parent-snapshot-id") in ids and one["snapshot-id"] not in ids]
+        for one in (*line, *on_top):
+            named = int(one.get("summary", {}).get("firn.memory", -1))
+            if named == 0 or (named in numbers and (one in line or numbers[named] < one["sequence-number"])):
+                return named or None
+        number = line[-1]["sequence-number"] if line else 0
+        own = (one for one in everything if one.get("summary", {}).get("firn.branch") == branch)
         older = {one["sequence-number"]: one["snapshot-id"] for one in own if one["sequence-number"] < number}
         return older[max(older)] if older else None
 

@@ -23,6 +23,7 @@ FOUND: Final = (
     (1, "processes"),
     (4, "history"),
     (33, "commit"),
+    (44, "history"),
     (234, "commit"),
     (926, "history"),
     (73994913, "history"),
