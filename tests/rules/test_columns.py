@@ -95,8 +95,8 @@ def test_a_column_that_was_renamed_since_is_called_what_it_is_called_now() -> No
     read = Condition.read(
         "op = 'd' and lsn not in (0, 1)", {"op": NestedField(1, 'operati"on', StringType()), "lsn": FIELDS["lsn"]}, ""
     )
-    assert read.judged == "((told_1 = 'd') AND ((told_0 <> 0) AND (told_0 <> 1)))"
-    assert read.reads == ("lsn", 'operati"on')
+    assert read.judged == "((told_0 = 'd') AND ((told_1 <> 0) AND (told_1 <> 1)))"
+    assert read.reads == ('operati"on', "lsn")
     batch = pa.table({'operati"on': ["d", "d", "x"], "lsn": [2, 1, 2]})
     assert read.mask(batch).to_pylist() == [True, False, False]
     assert (condition("value IS NULL").null_of, condition("value IS NULL or op = 'd'").null_of) == ("value", None)

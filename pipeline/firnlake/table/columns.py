@@ -2,11 +2,12 @@
 condition that makes a record a tombstone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 from pydantic import Field, InstanceOf, ValidationError
 from pyiceberg.expressions import (
     AlwaysTrue,
@@ -89,7 +90,7 @@ _ALLOWED_CONDITIONS: Final = (
     "comparisons of a boolean, int, long or string column with a constant of its type (=, !=, <, <=, >, >=, IN, "
     "BETWEEN, LIKE 'start%'), IS NULL, IS NOT NULL, AND, OR, NOT"
 )
-_COMPARISONS: Final[Mapping[type, tuple[str, Callable[..., pa.Array]]]] = {
+_COMPARISONS: Final[Mapping[type, tuple[str, Callable[..., pc.Expression]]]] = {
     IsNull: ("{} IS NULL", pc.is_null),
     NotNull: ("{} IS NOT NULL", pc.is_valid),
     EqualTo: ("{} = {}", pc.equal),
@@ -115,14 +116,18 @@ class Condition:
     """A checked condition on a record's columns, such as ``op = 'd'``, that makes the record a tombstone.
 
     PyIceberg's parser of row filters parses it (PyIceberg docs, "Row filter syntax"). The cleaner evaluates it on Arrow
-    arrays (``mask``), and the judge runs it as SQL (``judged``). Both follow the rules of SQL, by which a comparison
-    with NULL is not true. As a parsed condition has no NOT and no IN, a comparison that is not true may count as false.
+    arrays (``mask``), and the judge runs it as SQL. In both, the columns are called `told_0`, `told_1`, … in the order
+    of ``reads``. Both follow the rules of SQL, by which a comparison with NULL is not true.
     """
 
-    expression: BooleanExpression
-    """By the columns' current names."""
+    judged: str
+    """The condition in DuckDB's SQL."""
+    met: pc.Expression = field(compare=False, repr=False)
+    """The same for Arrow."""
     reads: tuple[str, ...]
-    """The current names of the columns in it, sorted."""
+    """The current names of the columns in it."""
+    null_of: str | None
+    """The column that the condition only compares with NULL; None if the condition is a different one."""
 
     @classmethod
     def read(cls, text: str, fields: Mapping[str, NestedField], subject: str) -> "Condition":
@@ -135,92 +140,65 @@ class Condition:
             parsed = rewrite_not(parse(text))
         except (ParseException, ValueError) as error:
             raise RefusedError(f"{subject} {text!r} is not understood; allowed: {_ALLOWED_CONDITIONS}") from error
-        columns: set[str] = set()
+        names: dict[str, str] = {}
         try:
-            expression = _resolved(parsed, fields, columns)
+            sql, met = _translated(parsed, fields, names)
         except ValueError as error:
             raise RefusedError(f"{subject} {text!r}: {error}; allowed: {_ALLOWED_CONDITIONS}") from error
-        return cls(expression, tuple(sorted(columns)))
-
-    @property
-    def judged(self) -> str:
-        """SQL for DuckDB, in which the columns are called `told_0`, `told_1`, … in the order of ``reads``."""
-        return _sql(self.expression, {name: f"told_{number}" for number, name in enumerate(self.reads)})
-
-    @property
-    def null_of(self) -> str | None:
-        """The column that the condition only compares with NULL; None if the condition is a different one."""
-        return self.reads[0] if isinstance(self.expression, IsNull) else None
+        return cls(sql, met, tuple(names), next(iter(names)) if isinstance(parsed, IsNull) else None)
 
     def mask(self, records: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
         """A mask of the ``records`` for which the condition is true; it has no NULL."""
-        met = _met(self.expression, records)
-        return met.combine_chunks() if isinstance(met, pa.ChunkedArray) else met
+        told = records.select(self.reads).rename_columns([f"told_{number}" for number in range(len(self.reads))])
+        met = pc.coalesce(self.met, pc.scalar(False))  # noqa: FBT003  # Arrow's false
+        steps = [
+            Declaration("table_source", TableSourceNodeOptions(pa.table(told))),
+            Declaration("project", ProjectNodeOptions([met])),
+        ]
+        return Declaration.from_sequence(steps).to_table(use_threads=False).column(0).combine_chunks()
 
 
-def _resolved(expression: BooleanExpression, fields: Mapping[str, NestedField], seen: set[str]) -> BooleanExpression:
-    """``expression`` with the columns' current names, which are added to ``seen``, and without IN.
-
-    Raises ValueError for what is not allowed.
-    """
+def _translated(
+    expression: BooleanExpression, fields: Mapping[str, NestedField], names: dict[str, str]
+) -> tuple[str, pc.Expression]:
+    """``expression`` in the judge's SQL and for Arrow; adds what its columns are called there to ``names``, by their
+    current names. Raises ValueError for what is not allowed."""
     match expression:
         case And() | Or():
-            return type(expression)(_resolved(expression.left, fields, seen), _resolved(expression.right, fields, seen))
+            word, join = ("AND", pc.and_kleene) if isinstance(expression, And) else ("OR", pc.or_kleene)
+            (left, first), (right, second) = (
+                _translated(one, fields, names) for one in (expression.left, expression.right)
+            )
+            return f"({left} {word} {right})", join(first, second)
         case SetPredicate():
-            join, compare = (Or, EqualTo) if isinstance(expression, In) else (And, NotEqualTo)
+            combine, compare = (Or, EqualTo) if isinstance(expression, In) else (And, NotEqualTo)
             # A set of literals has no order, but the condition must be the same in every process.
             constants = sorted(expression.literals, key=repr)
-            return join(*(_resolved(compare(term=expression.term, value=one), fields, seen) for one in constants))
+            each = combine(*(compare(term=expression.term, value=one) for one in constants))
+            return _translated(each, fields, names)
         case UnboundPredicate():
             name = expression.term.name if isinstance(expression.term, Reference) else str(expression.term)
             if name not in fields:
                 raise ValueError(f"there is no column {name}; found: {', '.join(fields)}")
             if type(expression) not in _COMPARISONS:
                 raise ValueError(f"{type(expression).__name__} is not allowed")
-            current = fields[name].name
-            seen.add(current)
-            if not isinstance(expression, LiteralPredicate):
-                return type(expression)(Reference(current))
-            value, kind = expression.literal.value, fields[name].field_type
-            if not isinstance(kind, _CONSTANTS.get(type(value), ())) or (type(value) is int and abs(value) >= 2**63):
-                raise ValueError(f"column {current} is {kind}, but is compared with {value!r}")
-            return type(expression)(Reference(current), expression.literal)
+            current, kind = fields[name].name, fields[name].field_type
+            values = [expression.literal.value] if isinstance(expression, LiteralPredicate) else []
+            for value in values:
+                if not isinstance(kind, _CONSTANTS.get(type(value), ())) or (
+                    type(value) is int and abs(value) >= 2**63
+                ):
+                    raise ValueError(f"column {current} is {kind}, but is compared with {value!r}")
+            column = names.setdefault(current, f"told_{len(names)}")
+            sql, compared = _COMPARISONS[type(expression)]
+            return f"({sql.format(column, *map(_constant, values))})", compared(pc.field(column), *values)
         case _:
-            return expression
-
-
-def _sql(expression: BooleanExpression, names: Mapping[str, str]) -> str:
-    match expression:
-        case And() | Or():
-            joined = "AND" if isinstance(expression, And) else "OR"
-            return f"({_sql(expression.left, names)} {joined} {_sql(expression.right, names)})"
-        case UnboundPredicate():
-            constants = [_constant(expression.literal.value)] if isinstance(expression, LiteralPredicate) else []
-            return f"({_COMPARISONS[type(expression)][0].format(names[_column(expression)], *constants)})"
-        case _:
-            return _constant(isinstance(expression, AlwaysTrue))
+            is_true = isinstance(expression, AlwaysTrue)
+            return _constant(is_true), pc.scalar(is_true)
 
 
 def _constant(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value).upper()
-
-
-def _met(expression: BooleanExpression, records: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-    match expression:
-        case And() | Or():
-            join = pc.and_ if isinstance(expression, And) else pc.or_
-            return join(_met(expression.left, records), _met(expression.right, records))
-        case UnboundPredicate():
-            constants = [expression.literal.value] if isinstance(expression, LiteralPredicate) else []
-            compared = _COMPARISONS[type(expression)][1](records[_column(expression)], *constants)
-            return pc.fill_null(compared, fill_value=False)
-        case _:
-            return pa.repeat(pa.scalar(isinstance(expression, AlwaysTrue)), records.num_rows)
-
-
-def _column(predicate: UnboundPredicate) -> str:
-    assert isinstance(predicate.term, Reference)  # ``_resolved`` has made it
-    return predicate.term.name
 
 
 _ROLES: Final = ("offset", "timestamp", "topic", "partition", "level", "delete_horizon")
@@ -309,7 +287,7 @@ class ColumnRoles(FrozenModel):
 
     def in_schema(self, schema: Schema, identifier: str) -> Self:
         """These roles, whose field ids are known, by the current column names in ``schema``; checks their types."""
-        by_id = {field.field_id: field for field in schema.fields}
+        by_id = {one.field_id: one for one in schema.fields}
         fields: dict[str, NestedField] = {}
         for role, name in self.by_role():
             fields[name] = _field(by_id, role, name, self.ids.get(name), identifier)
@@ -387,27 +365,27 @@ def is_table_of_records(table: Table) -> bool:
     levels = {
         spec.fields[-1].source_id
         for spec in table.specs().values()
-        if tuple(field.name for field in spec.fields) == records.PARTITION_FIELDS
+        if tuple(one.name for one in spec.fields) == records.PARTITION_FIELDS
     }
-    is_partitioned = any(field.field_id in levels for field in table.schema().fields)
+    is_partitioned = any(one.field_id in levels for one in table.schema().fields)
     return is_partitioned or any(name.startswith(PREFIX) for name in table.properties)
 
 
-def check_type(field: NestedField, role: str, identifier: str) -> None:
-    """Raise RefusedError when the type of ``field`` is not allowed for ``role``."""
+def check_type(column: NestedField, role: str, identifier: str) -> None:
+    """Raise RefusedError when the type of ``column`` is not allowed for ``role``."""
     allowed = ALLOWED_TYPES[role]
-    if not isinstance(field.field_type, allowed):
+    if not isinstance(column.field_type, allowed):
         names = ", ".join(kind.__name__.removesuffix("Type").lower() for kind in allowed)
         raise RefusedError(
-            f"table {identifier}: column {field.name} can't be the {role}: it is {field.field_type}; allowed: {names}"
+            f"table {identifier}: column {column.name} can't be the {role}: it is {column.field_type}; allowed: {names}"
         )
 
 
 def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
     """Position in ``spec`` of the identity field of column ``name``; None when ``spec`` has no such field."""
     source = schema.find_field(name).field_id
-    for place, field in enumerate(spec.fields):
-        if field.source_id == source and isinstance(field.transform, IdentityTransform):
+    for place, part in enumerate(spec.fields):
+        if part.source_id == source and isinstance(part.transform, IdentityTransform):
             return place
     return None
 
@@ -415,11 +393,11 @@ def position(schema: Schema, spec: PartitionSpec, name: str) -> int | None:
 def _field(
     by_id: Mapping[int, NestedField], role: str, name: str, field_id: int | None, identifier: str
 ) -> NestedField:
-    field = None if field_id is None else by_id.get(field_id)
-    if field is None:
+    found = None if field_id is None else by_id.get(field_id)
+    if found is None:
         raise RefusedError(
             f"table {identifier}: column {name} (field id {field_id}), mapped as {role}, was dropped; found: "
             f"{', '.join(one.name for one in by_id.values())}; allowed: all mapped columns (release the table and "
             "adopt it with another column)"
         )
-    return field
+    return found
