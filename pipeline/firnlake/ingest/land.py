@@ -37,11 +37,11 @@ from firnlake.iceberg.manifests import Manifests
 from firnlake.iceberg.parquet import ParquetFileWriter, WriteOptions
 from firnlake.ingest.files import read_records
 from firnlake.table import records
-from firnlake.table.columns import position
+from firnlake.table.columns import KAFKA
 from firnlake.table.history import CommitSummary
-from firnlake.table.manifest_reader import read_entries, removals
+from firnlake.table.manifest_reader import read_entries, removed
 from firnlake.table.records import COLUMNS
-from firnlake.table.segment import TopicPartition
+from firnlake.table.segment import Segment, TopicPartition
 
 WRITERS: Final = 4
 """Number of files written in parallel."""
@@ -320,19 +320,11 @@ class EarlierLandings:
         for entry, _ in read_entries(self._table):
             folder = entry.data_file.file_path.rpartition("/")[0]
             if f"/{_PREFIX}" in folder:
-                found.setdefault(folder, {})[self._owner(entry.data_file)] = entry.data_file
+                found.setdefault(folder, {})[KAFKA.owner(self._table, entry.data_file)] = entry.data_file
         return found
 
     @cached_property
     def _removed(self) -> list[tuple[Snapshot, str, TopicPartition | None]]:
         """The data files that commits have removed from main, newest commit first: path and topic partition."""
-        files = [(snapshot, entry.data_file) for snapshot, entry in removals(self._table)]
-        return [(snapshot, file.file_path, self._owner(file)) for snapshot, file in files]
-
-    def _owner(self, file: DataFile) -> TopicPartition | None:
-        """The topic partition of ``file``; None if it was written before the table was partitioned by both."""
-        schema, spec = self._table.schema(), self._table.specs()[file.spec_id]
-        topic, partition = position(schema, spec, "topic"), position(schema, spec, "partition")
-        if topic is None or partition is None:
-            return None
-        return TopicPartition(file.partition[topic], file.partition[partition])
+        files = removed(self._table, ".".join(self._table.name()))
+        return [(past, one.path, one.topic_partition if isinstance(one, Segment) else None) for past, one in files]

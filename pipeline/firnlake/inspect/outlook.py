@@ -24,7 +24,7 @@ from firnlake.lanes.answer import Reason, Waits, Work
 from firnlake.plan.make import plan_of, plan_partition
 from firnlake.plan.read_states import Scope, Sensed, read_once
 from firnlake.table.history import CommitSummary, is_mending, plans_of
-from firnlake.table.manifest_reader import facts, removals
+from firnlake.table.manifest_reader import removed
 from firnlake.table.segment import TAIL, Segment, TopicPartition, UnassignedFile
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -285,12 +285,10 @@ def explain_segment(lake: Lake, identifier: str, name: str, now_ms: int) -> list
         ]
     with lake.reading(identifier):
         table = lake.table(identifier)
-        for snapshot, entry in removals(table):
-            if "@" in name or name.endswith(entry.data_file.file_path.rpartition("/")[2]):
-                item = facts(table, identifier, entry)
-                if item and _is_named(name, item):
-                    owner = item.topic_partition if isinstance(item, Segment) else None
-                    return [SegmentExplanation(identifier, item, removed_by=RemovingCommit.of(table, snapshot, owner))]
+        for snapshot, item in removed(table, identifier):
+            if _is_named(name, item):
+                owner = item.topic_partition if isinstance(item, Segment) else None
+                return [SegmentExplanation(identifier, item, removed_by=RemovingCommit.of(table, snapshot, owner))]
     raise RefusedError(
         f"table {identifier} holds no segment {name!r}, and none of its snapshots ({len(list(ancestors(table)))}) "
         "removed one; allowed: a path, a file name, or <topic>-<partition>@<offset>"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyarrow.fs import FileType
-from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -25,7 +25,7 @@ from firnlake.iceberg.commit import commit_changes
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.files import path_of, store
 from firnlake.table.history import TakenFiles, is_mending
-from firnlake.table.manifest_reader import facts, read, read_entries
+from firnlake.table.manifest_reader import read, read_entries
 from firnlake.table.segment import Segment
 from firnlake_expectations.wording import count
 
@@ -173,28 +173,29 @@ def in_words(past: Snapshot | None) -> str:
 def mended(table: Table, identifier: str) -> Iterator[str]:
     """Lines about what mendings in main's history took from table ``identifier``, newest mending first, and about what
     else the branch keeps. Raises RefusedError when another tool uses the branch's name."""
-    on_it = {entry.data_file.file_path: entry for entry, _ in read_entries(on_branch(table, MENDED))}
+    branch = on_branch(table, MENDED)
+    on_it = dict.fromkeys(entry.data_file.file_path for entry, _ in read_entries(branch))
+    kept = _holdings(branch, identifier)
     for past in filter(is_mending, ancestors(table)):
-        taken, before = TakenFiles.of(past), at_snapshot(table, past.parent_snapshot_id)
-        paths = (*taken.files, *taken.lost)
-        entries = {entry.data_file.file_path: entry for entry, _ in read_entries(before, among=paths)}
-        for path in paths:
-            entry = on_it.pop(path, None)
+        taken, former = TakenFiles.of(past), _holdings(at_snapshot(table, past.parent_snapshot_id), identifier)
+        for path in (*taken.files, *taken.lost):
             lost = "lost: the store had no such file" if path in taken.lost else f"no longer on branch {MENDED}"
-            held = _holding(table, identifier, entry or entries.get(path))
-            yield f"{path} {held}{_KEPT if entry else lost}; taken by {in_words(past)}"
-    for path, entry in on_it.items():
-        yield f"{path} {_holding(table, identifier, entry)}{_KEPT}; taken by {in_words(None)}"
+            held = kept.get(path) or former.get(path, "")
+            yield f"{path} {held}{_KEPT if path in on_it else lost}; taken by {in_words(past)}"
+            on_it.pop(path, None)
+    for path in on_it:
+        yield f"{path} {kept.get(path, '')}{_KEPT}; taken by {in_words(None)}"
 
 
 _KEPT: Final = f"on branch {MENDED}, until somebody drops the branch"
 
 
-def _holding(table: Table, identifier: str, entry: ManifestEntry | None) -> str:
-    """What a file holds, as far as metadata tells."""
-    segment = facts(table, identifier, entry) if entry else None
-    if not isinstance(segment, Segment):
-        return ""
+def _holdings(table: Table, identifier: str) -> Mapping[str, str]:
+    """What each segment of ``table`` holds, by path, as far as metadata tells."""
+    return {one.path: _holding(one) for one in read(table, identifier).each()}
+
+
+def _holding(segment: Segment) -> str:
     known = segment.base_offset >= 0
     offsets = f"offsets {segment.base_offset} to {segment.last_offset}" if known else "unknown offsets"
     return f"{segment.topic_partition}, {offsets}, {count(segment.records, 'record')}; "

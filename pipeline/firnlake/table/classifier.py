@@ -10,7 +10,8 @@ All files of a manifest are classified together: each fact is an array, because 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,22 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyiceberg.manifest import FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.types import (
-    BooleanType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import IcebergType, LongType, NestedField, PrimitiveType
 
 from firnlake.clock import CALENDAR
 from firnlake.iceberg import manifests
-from firnlake.iceberg.data_files import name_mapping, names_by_id, partition_values
+from firnlake.iceberg.data_files import name_mapping, names_by_id
 from firnlake.iceberg.deletes import place
 from firnlake.iceberg.files import Stored, store
 from firnlake.table.columns import ColumnRoles, position
@@ -56,7 +49,7 @@ partition, number of records, bytes, column sizes, null counts, lower and upper 
 
 
 class Files(NamedTuple):
-    """The N live data files of a manifest, as it lists them. Metrics are by field id; bounds are serialized (Iceberg
+    """N data files of a manifest, as it lists them. Metrics are by field id; bounds are serialized (Iceberg
     spec)."""
 
     spec_ids: Sequence[int]
@@ -79,45 +72,23 @@ class Files(NamedTuple):
     upper: Sequence[Mapping[int, bytes] | None]
 
     @classmethod
-    def in_manifest(cls, content: bytes, manifest: ManifestFile) -> "Files":
-        """The files in the ``content`` of ``manifest``, its whole file; raises RefusedError when it is damaged."""
-        with manifests.undamaged(f"manifest {manifest.manifest_path}"):
-            return cls._of(_inheriting(manifests.records(content, _FIELDS), manifest))
+    def in_manifest(cls, content: bytes, manifest: ManifestFile, *, removed: bool = False) -> "Files":
+        """The live files in the ``content`` of ``manifest``, its whole file, or those that its commit has ``removed``.
 
-    @classmethod
-    def of(cls, entries: Iterable[ManifestEntry]) -> "Files":
-        """The files of ``entries``, as read by PyIceberg."""
-        return cls._of(
-            (
-                (file := entry.data_file).spec_id,
-                entry.snapshot_id,
-                entry.sequence_number or 0,
-                entry.file_sequence_number or entry.sequence_number or 0,
-                file.file_path,
-                file.file_format,
-                partition_values(file),
-                file.record_count,
-                file.file_size_in_bytes,
-                file.column_sizes,
-                file.null_value_counts,
-                file.lower_bounds,
-                file.upper_bounds,
-            )
-            for entry in entries
-        )
+        Raises RefusedError when it is damaged.
+        """
+        with manifests.undamaged(f"manifest {manifest.manifest_path}"):
+            rows = _inheriting(manifests.records(content, _FIELDS), manifest, removed)
+            return cls(*(list(zip(*rows, strict=True)) or [()] * len(cls._fields)))
 
     def place(self, number: int) -> str:
         """A file's partition spec and values as text; they decide which delete files may reach it."""
         return place(self.spec_ids[number], tuple(self.partitions[number]))
 
-    @classmethod
-    def _of(cls, rows: Iterable[Sequence[Any]]) -> "Files":
-        return cls(*(list(zip(*rows, strict=True)) or [()] * len(cls._fields)))
 
-
-def _inheriting(records: Iterable[Sequence[Any]], manifest: ManifestFile) -> Iterator[Sequence[Any]]:
+def _inheriting(records: Iterable[Sequence[Any]], manifest: ManifestFile, removed: bool) -> Iterator[Sequence[Any]]:
     for status, snapshot, number, added, *file in records:
-        if status != ManifestEntryStatus.DELETED:
+        if removed == (status == ManifestEntryStatus.DELETED):
             # New entries inherit the snapshot and the number of their manifest's commit (Iceberg spec, "Sequence Number
             # Inheritance"). In a manifest of format version 1, all entries do, and the number is 0.
             data_number = manifest.sequence_number if number is None else number
@@ -198,36 +169,16 @@ def _ints(values: Objects, known: Bools, otherwise: int) -> Ints:
     return numbers
 
 
-_LENGTHS: Final = (4, 8)
-"""Lengths in bytes of a serialized integer or time."""
-
-
-def _number(bound: bytes) -> int | None:
-    # When an int column becomes a long, old bounds keep 4 bytes, so decode by length, not by type.
-    return int.from_bytes(bound, "little", signed=True) if len(bound) in _LENGTHS else None
-
-
-def _text(bound: bytes) -> str | None:
+def _decoded(kind: IcebergType, bound: bytes | None) -> Any:
+    """The value of a serialized ``bound`` of type ``kind``; None if there is none, or if it makes no sense."""
+    if bound is None or not isinstance(kind, PrimitiveType):
+        return None
     try:
-        return bound.decode()
-    except UnicodeDecodeError:
+        return from_bytes(kind, bound)
+    except (ValueError, struct.error):
         return None
 
 
-def _flag(bound: bytes) -> bool:
-    return bound != b"\x00"
-
-
-_DECODERS: Final[Mapping[type[IcebergType], Callable[[bytes], Any]]] = {
-    IntegerType: _number,
-    LongType: _number,
-    TimestampType: _number,
-    TimestamptzType: _number,
-    StringType: _text,
-    BooleanType: _flag,
-}
-"""By type of a column, what decodes a bound (Iceberg spec, "Binary single-value serialization"); None if it can't be
-decoded. Bounds of other types, such as binary keys, are only compared, as bytes."""
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
@@ -241,13 +192,13 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
     nulls = np.where(_is_known(value), 0, records)
     if fixed.all():
         return Values(records, nulls, value, value.copy(), fixed)
-    unknown, decoded = 0 if field.required else -1, _DECODERS.get(type(field.field_type), bytes)
+    unknown = 0 if field.required else -1
     counts = [-1 if own is None else own.get(field.field_id, -1) for own in files.nulls]
     told = [count if 0 <= count <= most else unknown for count, most in zip(counts, records.tolist(), strict=True)]
-    lower, upper = (
-        [None if own is None else own.get(field.field_id) for own in bounds] for bounds in (files.lower, files.upper)
+    low, high = (
+        [None if own is None else _decoded(field.field_type, own.get(field.field_id)) for own in bounds]
+        for bounds in (files.lower, files.upper)
     )
-    low, high = ([None if bound is None else decoded(bound) for bound in bounds] for bounds in (lower, upper))
     for number, (least, most) in enumerate(zip(low, high, strict=True)):
         if least is not None and most is not None and least > most:
             low[number] = high[number] = None

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -76,14 +76,6 @@ def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) ->
         relieved=relieved,
         mapping=table.properties.get(COLUMNS),
     )
-
-
-def facts(table: Table, identifier: str, entry: ManifestEntry) -> Segment | UnassignedFile | None:
-    """Classify the data file of ``entry``, from any snapshot of ``table``; row-level deletes are not counted."""
-    classifier = Classifier(table, identifier)
-    contents = classifier.of(Files.of([entry]))
-    described = _described(contents.rows, classifier, table, Deletes((), {}))
-    return next(iter(contents.strays), None) or next(segments_in(described.columns), None)
 
 
 def _contents(
@@ -292,15 +284,19 @@ def read_entries(
             yield entry, deletes.reaching(Placed.of(file, entry.sequence_number or 0)) if deletes.any else None
 
 
-def removals(table: Table) -> Iterator[tuple[Snapshot, ManifestEntry]]:
-    """Yield every data file that a commit in main's history has removed, those of the newest commit first."""
+def removed(table: Table, identifier: str) -> Iterator[tuple[Snapshot, Segment | UnassignedFile]]:
+    """Yield every data file that a commit in main's history has removed, those of the newest commit first; row-level
+    deletes are not counted."""
+    classifier = Classifier(table, identifier)
     for snapshot in ancestors(table):
         for manifest in manifests_of(table, snapshot):
             # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
             if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
-                    if entry.status == ManifestEntryStatus.DELETED:
-                        yield snapshot, entry
+                content = fetch(table.io, manifest.manifest_path)
+                found = classifier.of(Files.in_manifest(content, manifest, removed=True))
+                rows = _with(found.rows, _dated(found.rows, table, classifier.roles.timestamp is None))
+                yield from ((snapshot, one) for one in segments_in(rows.columns))
+                yield from ((snapshot, one) for one in found.strays)
 
 
 @dataclass(frozen=True)
