@@ -206,6 +206,12 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
     return Values(records, np.where(fixed, nulls, told), low_values, high_values, fixed)
 
 
+def _constant(value: Any, records: Ints) -> Values:
+    """What is known of a column that the table lacks: every record has the same ``value``, or NULL."""
+    values, nulls = np.full(len(records), value, np.object_), records if value is None else np.zeros_like(records)
+    return Values(records, nulls, values, values, np.ones(len(records), np.bool_))
+
+
 @dataclass(frozen=True)
 class ManifestContents:
     """What one or more manifests say: segments as ``rows`` of ``SCHEMA``, and strays. Facts that depend on other
@@ -240,6 +246,8 @@ class Classifier:
         schema, specs = table.schema(), table.specs()
         self._fields = {name: schema.find_field(name) for name in read}
         self._places = {name: {one: position(schema, spec, name) for one, spec in specs.items()} for name in read}
+        in_ms = roles.timestamp and isinstance(self._fields[roles.timestamp].field_type, LongType)
+        self._per_ms = 1 if in_ms else 1000
         self._table, self._mapping = table, name_mapping(table)
         ids = {one.schema_id: {field.field_id for field in one.fields} for one in table.metadata.schemas}
         self._ids_at = {one.snapshot_id: ids[one.schema_id] for one in table.metadata.snapshots if one.schema_id in ids}
@@ -263,16 +271,16 @@ class Classifier:
         data_bytes = _in_range([0 if own is None else sum(own.values()) for own in files.column_sizes])
         values = {name: _values(field, self._places[name], files, records) for name, field in self._fields.items()}
         self._read_footers(files, values, data_bytes)
-        topic, partition = (values[name] if name else None for name in (roles.topic, roles.partition))
-        known = np.logical_and.reduce(
-            [np.ones(len(records), np.bool_), *(one.single for one in (topic, partition) if one)]
-        )
+        topic = values[roles.topic] if roles.topic else _constant(roles.topic_name, records)
+        partition = values[roles.partition] if roles.partition else _constant(0, records)
+        times = values[roles.timestamp] if roles.timestamp else _constant(None, records)
+        known = topic.single & partition.single
         in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
         levels = _ints(in_level.low, self._is_one_level(in_level), LANDED)
-        partitions = _ints(partition.low, known, 0) if partition else np.zeros_like(records)
-        oldest, newest = self._times(values)
+        partitions = _ints(partition.low, known, 0)
+        oldest, newest = (bounds // self._per_ms for bounds in (times.lowest(0), times.highest(0)))
         facts: dict[str, Any] = {
-            "topic": topic.low if topic else [roles.topic_name] * len(records),
+            "topic": topic.low,
             "partition": partitions,
             "path": files.paths,
             "level": levels,
@@ -298,12 +306,13 @@ class Classifier:
         }
         for fact, name in self._flags.items():
             facts[fact] = ~values[name].all_null & np.not_equal(values[name].high, False)  # noqa: FBT003  # the value
-        for number, problem in self._problems(files, values, levels, partitions):
+        for number, problem in self._problems(files, values, levels, partitions, (oldest, newest)):
             if records[number] and facts["problem"][number] is None:
                 facts["problem"][number] = problem
         defaults = {one.name: [one.default] * len(records) for one in fields(Segment)}
         rows = pa.table([pa.array((defaults | facts)[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
-        strays = tuple(self._stray(files, values, number) for number in _where(~known & (records > 0)))
+        starts, unknown = np.maximum(0, offsets.lowest(0)).tolist(), _where(~known & (records > 0))
+        strays = tuple(self._stray(files, topic, partition, starts[number], number) for number in unknown)
         return ManifestContents(rows.filter(pa.array(known)), strays)
 
     def _read_footers(self, files: Files, values: Mapping[str, Values], data_bytes: Ints) -> None:
@@ -360,7 +369,7 @@ class Classifier:
         return found, sum(group.column(leaf).total_compressed_size for group in groups for leaf in leaves)
 
     def _problems(
-        self, files: Files, values: Mapping[str, Values], levels: Ints, partitions: Ints
+        self, files: Files, values: Mapping[str, Values], levels: Ints, partitions: Ints, times: Iterable[Ints]
     ) -> Iterator[tuple[int, str]]:
         """Yield the number of a file, and a message, for each piece of metadata that is missing or wrong (C26)."""
         roles = self.roles
@@ -380,34 +389,32 @@ class Classifier:
             yield number, problem
         for number in _where(partitions < 0):
             yield number, f"has partition {partitions[number]}; allowed: 0 or more"
-        for name in filter(None, (roles.offset, roles.timestamp)):
+        ranged = [name for name in (roles.offset, roles.timestamp) if name]
+        for name in ranged:
             own = values[name]
             for number in _where(~own.ranged & (own.nulls > 0)):
                 nulls = f"{own.nulls[number]:,} of {own.records[number]:,}"
                 yield number, f"has NULLs in column {name} ({nulls}); allowed: none"
-            for number in _where(~own.ranged):
+        for name, missing, mode, flags in (
+            *((name, "bounds", "=full", ~values[name].ranged) for name in ranged),
+            *((name, "null count", " other than `none`", values[name].nulls < 0) for name in self._counted),
+        ):
+            for number in _where(flags):
                 problem = (
-                    f"has no bounds for column {name}{self._why_unread(files, number)}; allowed: a file written with "
-                    f"write.metadata.metrics.column.{name}=full"
+                    f"has no {missing} for column {name}{self._why_unread(files, number)}; allowed: a file written "
+                    f"with write.metadata.metrics.column.{name}{mode}"
                 )
                 yield number, problem
-        for times in self._times(values):
-            for number in _where((times < CALENDAR.start) | (times >= CALENDAR.stop)):
+        for found in times:
+            for number in _where((found < CALENDAR.start) | (found >= CALENDAR.stop)):
                 problem = (
-                    f"has times in column {roles.timestamp} that are in no calendar ({times[number]} ms since the "
+                    f"has times in column {roles.timestamp} that are in no calendar ({found[number]} ms since the "
                     "epoch); allowed: times of the years 1 to 9999"
                 )
                 yield number, problem
         first = values[roles.offset].lowest(0)
         for number in _where(first < 0):
             yield number, f"has offset {first[number]}; allowed: 0 or more"
-        for name in self._counted:
-            for number in _where(values[name].nulls < 0):
-                problem = (
-                    f"has no null count for column {name}{self._why_unread(files, number)}; allowed: a file written "
-                    f"with write.metadata.metrics.column.{name} other than `none`"
-                )
-                yield number, problem
 
     def _is_one_level(self, in_level: Values) -> Bools:
         """[N] True where all records are of one level, by the file's partition if the table is partitioned by it."""
@@ -417,38 +424,25 @@ class Classifier:
         reason = self.unread.get(files.paths[number])
         return f" (its footer can't be read: {reason})" if reason else ""
 
-    def _stray(self, files: Files, values: Mapping[str, Values], number: int) -> UnassignedFile:
-        roles = self.roles
-        split = {name: values[name] for name in (roles.topic, roles.partition) if name}
-        if not all(own.fixed[number] for own in split.values()):
+    def _stray(self, files: Files, topic: Values, partition: Values, base_offset: int, number: int) -> UnassignedFile:
+        if topic.fixed[number] and partition.fixed[number]:
+            found = f"topic {topic.low[number]}, partition {partition.low[number]}"
+            problem = f"has {found}; allowed: a topic and a partition in every record"
+        else:
+            names = ", ".join(filter(None, (self.roles.topic, self.roles.partition)))
             problem = (
                 f"was written under partition spec {files.spec_ids[number]} and may hold several topic partitions; "
-                f"allowed: a file partitioned by {', '.join(split)} ({_REWRITE})"
+                f"allowed: a file partitioned by {names} ({_REWRITE})"
             )
-        else:
-            told = {name: own.low[number] if own.single[number] else None for name, own in split.items()}
-            topic, partition = told.get(roles.topic or "", roles.topic_name), told.get(roles.partition or "", 0)
-            problem = f"has topic {topic}, partition {partition}; allowed: a topic and a partition in every record"
         return UnassignedFile(
             path=files.paths[number],
             problem=problem,
-            topics=values[roles.topic].range(number) if roles.topic else (roles.topic_name, roles.topic_name),
-            partitions=values[roles.partition].range(number) if roles.partition else (0, 0),
-            base_offset=max(0, int(values[roles.offset].lowest(0)[number])),
+            topics=topic.range(number),
+            partitions=partition.range(number),
+            base_offset=base_offset,
             place=files.place(number),
             data_sequence_number=files.numbers[number],
         )
-
-    def _times(self, values: Mapping[str, Values]) -> tuple[Ints, Ints]:
-        """[N] Oldest and newest timestamp, epoch milliseconds; 0 when unknown, or if records have no timestamps."""
-        if self.roles.timestamp is None:
-            nothing = np.zeros(len(values[self.roles.offset].records), np.int64)
-            return nothing, nothing
-        own, is_number = (
-            values[self.roles.timestamp],
-            isinstance(self._fields[self.roles.timestamp].field_type, LongType),
-        )
-        return own.lowest(0) // (1 if is_number else 1000), own.highest(0) // (1 if is_number else 1000)
 
     def _written_ms(self, files: Files, untimed: Bools) -> Objects:
         """[N] Time of writing of the ``untimed`` files as the store reports it, epoch milliseconds; None when the store
