@@ -61,8 +61,7 @@ from firnlake.table.reached import (
     Contents,
     Reached,
     UnknownReferencesError,
-    text_of,
-    uuid_in,
+    metadata_at,
     whole_table,
 )
 from firnlake.table.removed_tombstones import awaited_tombstones
@@ -344,8 +343,8 @@ def check_alone(lake: Lake, table: Table, unknown: Iterable[str]) -> None:
     within = (path for path in unknown if METADATA_FILE.fullmatch(path.rpartition("/")[2]))
     for where, paths in (("within", within), ("above", _above(access, folder))):
         for path in paths:
-            uuid = uuid_in(text_of(access, path) or "")
-            if uuid not in (None, str(table.metadata.table_uuid).lower()):
+            _, uuid = metadata_at(access, path)
+            if uuid not in ("", str(table.metadata.table_uuid).lower()):
                 raise _refused(table, f"{path}, {where} that location, is of another table (UUID {uuid})")
 
 

@@ -218,8 +218,8 @@ def _other_metadata(table: Table, folder: str, listed: Iterable[str]) -> Mapping
         match = METADATA_FILE.fullmatch(name)
         if not match or (match[1] and int(match[1]) < oldest):
             continue
-        text = text_of(access, f"{path}/{name}")
-        if text and uuid_in(text) == str(table.metadata.table_uuid).lower():
+        text, table_uuid = metadata_at(access, f"{path}/{name}")
+        if table_uuid == str(table.metadata.table_uuid).lower():
             try:
                 found[f"{folder}/{name}"] = TableMetadataUtil.parse_raw(text)
             except ValidationError as error:
@@ -230,24 +230,18 @@ def _other_metadata(table: Table, folder: str, listed: Iterable[str]) -> Mapping
     return found
 
 
-def text_of(access: FileSystem, path: str) -> str | None:
-    """The text of the metadata file at ``path``; None if it is gone or torn, as then no table uses it."""
+def metadata_at(access: FileSystem, path: str) -> tuple[str, str]:
+    """The text of the metadata file at ``path``, and the table UUID in it in lower case; both are empty if the file is
+    gone or torn, as then no table uses it."""
     try:
         # Arrow unpacks a file by the suffix of its name, which Iceberg's `.gz.metadata.json` hides.
         with access.open_input_stream(path, compression=None) as stream:
             content = stream.read()
-        return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
-    except (FileNotFoundError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError):
-        return None
-
-
-def uuid_in(text: str) -> str | None:
-    """The table UUID in the ``text`` of a metadata file, in lower case; None if the text is torn."""
-    try:
+        text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode()
         found = json.loads(text)
-    except ValueError:
-        return None
-    return str(found.get("table-uuid")).lower() if isinstance(found, dict) else None
+    except (FileNotFoundError, EOFError, gzip.BadGzipFile, zlib.error, ValueError):
+        return "", ""
+    return (text, str(found.get("table-uuid")).lower()) if isinstance(found, dict) else ("", "")
 
 
 @retried_load
