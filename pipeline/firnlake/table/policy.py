@@ -32,6 +32,10 @@ NEVER: Final = -1
 DAY_MS: Final = SPANS["d"]
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+KEY_BYTES: Final = 24
+"""Bytes per key in Kafka's SkimpyOffsetMap: 16 of hash and 8 of offset."""
+_LOAD_FACTOR: Final = 0.9
+"""The fraction of the buffer that a plan may fill (default of Kafka's log.cleaner.io.buffer.load.factor)."""
 
 
 @dataclass(frozen=True)
@@ -160,14 +164,12 @@ class Policy(BaseModel):
     """Maximum bytes of files, tails included, per run of a lane."""
     cleaner_dedupe_buffer_size: Annotated[
         Size,
-        Field(ge=1),
-        # WarpStream has such a buffer per topic partition of a job.
-        Setting(table_only=True, one_run=True, defaults={"kafka": 128 * MIB, "warpstream": 128 * MIB}),
+        Field(ge=2 * KEY_BYTES),
+        # WarpStream has 128 MiB per topic partition of a job, and a key takes 41 bytes: 32 of hash, two integers of 4
+        # bytes, and one byte. As many keys fit here.
+        Setting(table_only=True, one_run=True, defaults={"kafka": 128 * MIB, "warpstream": 87_296_088}),
     ] = 32 * GIB
-    """Bytes for the keys of the plans that `cleaner.threads` clean at the same time; a key takes 24 (`warpstream`:
-    41)."""
-    cleaner_threads: Annotated[Long, Field(ge=1), Setting(table_only=True)] = 1
-    """Number of plans that share `cleaner.dedupe.buffer.size`, in equal parts, as Kafka's cleaner threads do."""
+    """Bytes for the keys of one plan, as Kafka counts them: a key takes 24, and a tenth of the buffer stays empty."""
     null_keys: Annotated[Literal["quarantine", "fail"], Setting()] = "quarantine"
     """`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic partition is not
     cleaned."""
@@ -243,21 +245,9 @@ class Policy(BaseModel):
         return min(self.segment_bytes, self.plan_max_bytes, self.run_max_bytes)
 
     @property
-    def bytes_per_key(self) -> int:
-        """Bytes per key in the buffer. Kafka's SkimpyOffsetMap takes 16 bytes of hash and 8 bytes of offset; WarpStream
-        takes 32 bytes of hash, two integers of 4 bytes, and one byte."""
-        return 41 if self.profile == "warpstream" else 24
-
-    @property
-    def load_factor(self) -> float:
-        """The fraction of the buffer that a plan may fill (Kafka's log.cleaner.io.buffer.load.factor)."""
-        return 1.0 if self.profile == "warpstream" else 0.9
-
-    @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
-        slots = self.cleaner_dedupe_buffer_size // self.cleaner_threads // self.bytes_per_key
-        return int(slots * self.load_factor)
+        return int(self.cleaner_dedupe_buffer_size // KEY_BYTES * _LOAD_FACTOR)
 
     @cached_property
     def small_segment(self) -> tuple[int, int]:
@@ -515,12 +505,6 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
         # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {readable(name, str(limit))}"
-    if policy.keys_per_plan < 1:
-        room = (
-            f"for each of cleaner.threads (here {policy.cleaner_threads}), room for a key, which takes "
-            f"{policy.bytes_per_key} bytes of a buffer that is filled up to {policy.load_factor:.0%}"
-        )
-        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
 
 
 def nearest(key: str) -> str:

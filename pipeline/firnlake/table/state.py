@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from firnlake.clock import exact_span
-from firnlake.table.policy import LONG_MAX, Policy
+from firnlake.table.policy import KEY_BYTES, LONG_MAX, Policy
 from firnlake.table.segment import LANDED, TAIL, Segment, TopicPartition, UnassignedFile
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
@@ -314,7 +314,7 @@ class State:
         if segment.level == TAIL:
             return ""
         policy, together = self.policy, segment.bytes + sum(one.bytes for one in tail)
-        room, keys = policy.keys_per_plan * policy.bytes_per_key, keys_of([segment]) * policy.bytes_per_key
+        room, keys = policy.keys_per_plan * KEY_BYTES, keys_of([segment]) * KEY_BYTES
         for name, limit, size, unit in (
             ("plan.max.bytes", policy.plan_max_bytes, segment.bytes, "bytes"),
             ("plan.max.records", policy.plan_max_records, segment.records, "records"),
