@@ -70,7 +70,7 @@ class TestErasure:
         request(topic, b"c")
         found = self.blockers(topic)
         assert found.keys() == {f"branch {MENDED}"}
-        assert ": it holds 1 record of keys to erase" in found[f"branch {MENDED}"]
+        assert ": it holds records of 1 key to erase" in found[f"branch {MENDED}"]
         assert f"DROP BRANCH {MENDED}" in found[f"branch {MENDED}"]
         topic.lake.table(topic.table).manage_snapshots().remove_branch(MENDED).commit()
         assert self.blockers(topic) == {}

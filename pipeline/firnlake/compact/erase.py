@@ -96,6 +96,6 @@ def _write_down(attempt: Attempt, plan: Plan, parts: Sequence[Sequence[Sequence[
     snapshot = attempt.table.snapshot_by_id(plan.snapshot_id)
     for index, request_id in enumerate(plan.requests):
         rows = [read for reads in parts for read in reads[index]]
-        clean = snapshot is not None and not any(read.records for read in rows)
+        clean = snapshot is not None and not any(read.found for read in rows)
         served = {plan.partition: snapshot.sequence_number or 0} if clean and snapshot else {}
         write_reads(attempt.table, request_id, rows, served)

@@ -5,7 +5,8 @@ one. It takes all of them in one plan: otherwise readers could see an older reco
 erased. So an obstacle to one segment is an obstacle to the whole topic partition.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,25 +22,19 @@ def requested_in(
     erasures: Sequence[Erasure], segments: Segments, removed_tombstones: Mapping[TopicPartition, tuple[Segment, ...]]
 ) -> Mapping[TopicPartition, Requested]:
     """What ``erasures`` ask for, by topic partition, in a table with these ``segments``."""
-    topics = {erasure.request.topic for erasure in erasures}
-    requested = {
-        owner: _requested_of(erasures, owner, segments[owner], removed_tombstones.get(owner, ()))
+    asked: dict[str, list[Erasure]] = defaultdict(list)
+    for erasure in erasures:
+        if not erasure.problem:
+            asked[erasure.request.topic].append(erasure)
+    return {
+        owner: _requested_of(asked[owner.topic], owner, (*segments[owner], *removed_tombstones.get(owner, ())))
         for owner in segments
-        if owner.topic in topics
+        if owner.topic in asked
     }
-    return {owner: asked for owner, asked in requested.items() if asked}
 
 
-def _requested_of(
-    erasures: Iterable[Erasure],
-    owner: TopicPartition,
-    segments: Sequence[Segment],
-    removed_tombstones: Sequence[Segment],
-) -> Requested | None:
-    """What ``erasures`` ask for in the topic partition ``owner``, whose segments these are; None if nothing."""
-    asked = [erasure for erasure in erasures if erasure.request.topic == owner.topic and not erasure.problem]
-    if not asked:
-        return None
+def _requested_of(asked: Sequence[Erasure], owner: TopicPartition, segments: Sequence[Segment]) -> Requested:
+    """What ``asked`` ask for in the topic partition ``owner``, whose segments these are."""
     unread: set[str] = set()
     holding: dict[str, int] = {}
     due: list[int] = []
@@ -47,7 +42,7 @@ def _requested_of(
     covered_below = max(erasure.request.log_end(owner.partition) for erasure in asked)
     for erasure in asked:
         log_end, found = erasure.request.log_end(owner.partition), False
-        for segment in (*segments, *removed_tombstones):
+        for segment in segments:
             is_late = segment.sequence_number > erasure.request.sequence_number
             if not segment.records or (is_late and segment.base_offset >= log_end):
                 continue
@@ -56,7 +51,7 @@ def _requested_of(
             read = erasure.read(segment.path, segment.bytes // segment.copies)
             if read is None and not _is_clean(segment, erasure):
                 unread.add(segment.path)
-            elif read is not None and read.records:
+            elif read is not None and read.found:
                 holding[segment.path] = min(read.lowest, holding.get(segment.path, read.lowest))
             else:
                 continue

@@ -17,7 +17,7 @@ an older one.
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -119,39 +119,28 @@ class Request(FrozenModel):
 
 @dataclass
 class Read:
-    """The records of requested keys in a file, counted for a request. Offsets decide; the sequence number does not.
-
-    It never says which key was found, only which of the request's keys, by their positions.
-    """
+    """The keys of a request that were found in a file, by their positions in the request. Offsets decide; the sequence
+    number does not."""
 
     path: str
     bytes: int
     searched: bool = False
     """True if a search has read the file, whatever lane `erase` says of it."""
-    records: int = 0
-    """Number of records of requested keys below the log end; in a file without offsets, of all such records."""
+    found: set[int] = field(default_factory=set)
+    """The keys of records below the log end; in a file without offsets, of all records."""
     lowest: int = -1
     """Lowest offset of these records; -1 without any, or without offsets."""
-    newer_records: int = 0
-    """Number of records of requested keys at or past the log end."""
-    found: set[int] = field(default_factory=set)
-    """Positions of the keys of ``records`` among the request's keys."""
     newer: set[int] = field(default_factory=set)
-    """Positions of the keys of ``newer_records``."""
+    """The keys of records at or past the log end."""
 
-    def add(self, position: int, offset: int | None, log_end: int | None) -> bool:
-        """Count a record of the key at ``position``; returns True if it is below the log end.
-
-        ``offset`` or ``log_end`` is None if nothing tells it; then the record counts as below the log end.
-        """
-        if offset is not None and log_end is not None and offset >= log_end:
-            self.newer_records += 1
+    def add(self, position: int, offset: int, log_end: int) -> bool:
+        """Add the key at ``position``, of a record at ``offset`` (-1 if nothing tells it); True if that is below the
+        log end."""
+        if offset >= log_end:
             self.newer.add(position)
             return False
-        self.records += 1
         self.found.add(position)
-        if offset is not None:
-            self.lowest = offset if self.lowest < 0 else min(self.lowest, offset)
+        self.lowest = offset if self.lowest < 0 else min(self.lowest, offset)
         return True
 
 
@@ -177,7 +166,7 @@ class RequestedKeys:
         offsets: NDArray[np.int64] | None,
         owner: TopicPartition | None,
     ) -> Flags:
-        """Count the records of requested keys in ``reads``; returns flags of those that some request covers.
+        """Add the keys of records to ``reads``; returns flags of the records that some request covers.
 
         ``keys`` (`digests.key_bytes`) and ``offsets`` are those of the records; without ``offsets`` and ``owner``, the
         topic partition of all records, each record of a requested key is covered.
@@ -191,11 +180,11 @@ class RequestedKeys:
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         (rows,) = np.nonzero(np.isin(codes, list(named)))
         for row, code in zip(rows.tolist(), codes[rows].tolist(), strict=True):
-            offset = None if offsets is None else int(offsets[row])
+            offset = -1 if offsets is None else int(offsets[row])
             for index, position in named[code]:
                 topic, ends = self._ends[index]
                 if owner is None or owner.topic == topic:
-                    end = None if owner is None else ends.get(owner.partition, 0)
+                    end = ends.get(owner.partition, 0) if owner else 0
                     covered[row] |= reads[index].add(position, offset, end)
         return covered
 
@@ -228,15 +217,14 @@ class Erasure:
         read = self.reads.get(path)
         return read if read is not None and read.bytes == size else None
 
-    def covered(self, path: str, sequence_number: int) -> int | None:
-        """Number of records in the file at ``path`` that the request covers; None if nobody has read the file.
+    def covered(self, path: str, sequence_number: int) -> Set[int] | None:
+        """The keys of records in the file at ``path`` that the request covers; None if nobody has read the file.
 
         ``sequence_number`` is the file's; 0 if nothing tells it.
         """
         if (read := self.reads.get(path)) is None:
             return None
-        later = sequence_number > self.request.sequence_number
-        return read.records if later else read.records + read.newer_records
+        return read.found if sequence_number > self.request.sequence_number else read.found | read.newer
 
 
 # What is known of requests.

@@ -143,7 +143,7 @@ class Search:
     def _outside(self) -> Iterator[Stored]:
         """Files that were named outside the table's folders at some time, and that nothing names any more."""
         outside = {path for one in self.erasures for path in one.request.outside}
-        outside |= {path for one in self.erasures for path, read in one.reads.items() if read.records}
+        outside |= {path for one in self.erasures for path, read in one.reads.items() if read.found}
         within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.snapshots.keys()):
             if not path.startswith(within):
@@ -205,8 +205,8 @@ class Search:
             return
         is_data = entry is not None and entry.data_file.content == DataFileContent.DATA
         for one in self.erasures:
-            if number := one.covered(path, (entry.file_sequence_number or 0) if entry and is_data else 0):
-                self._add([one], path, f"it holds {count(number, 'record')} of keys to erase")
+            if found := one.covered(path, (entry.file_sequence_number or 0) if entry and is_data else 0):
+                self._add([one], path, f"it holds records of {count(len(found), 'key')} to erase")
 
     def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
@@ -235,11 +235,11 @@ class Search:
         The ``entry`` of the file is None in a manifest that nothing names.
         """
         for one in self.erasures:
-            number = one.covered(path, (entry.file_sequence_number or 0) if entry else 0)
-            if number is None and entry and self._is_newer(entry, one):
+            found = one.covered(path, (entry.file_sequence_number or 0) if entry else 0)
+            if found is None and entry and self._is_newer(entry, one):
                 continue
-            if number is None or number:
-                held = "nobody has read" if number is None else "held a key to erase"
+            if found is None or found:
+                held = "nobody has read" if found is None else "held a key to erase"
                 self._add([one], manifest, f"the bounds of {path}, which is gone and {held}, may show a key")
 
     def _is_newer(self, removed: ManifestEntry, erasure: Erasure) -> bool:
