@@ -29,7 +29,6 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import files_in, store
 from firnlake.inspect.status import write_snapshot
 from firnlake.lanes import Lane
-from firnlake.lanes.erasure.certificate import export
 from firnlake_expectations.wording import count
 from infra.airflow import local
 from infra.demo.changelog import DAG_ID, LEVELED, TABLE, Entry, load, read_changelog, read_tree, topic_of
@@ -158,10 +157,10 @@ def show_certificate(table: MaintainedTable, request: str) -> bool:
     certified = table.certify(request)
     for problem in certified.blocked.get(request, ()):
         console.print(f"  {problem}", style="red", markup=False)
-    for document in certified.issued:
-        page = Path(os.path.relpath(export(table.opened.lake, TABLE, document)))
+    for page in certified.pages.values():
+        shown = Path(os.path.relpath(page))
         console.print(
-            f"[bold green]no file holds a record of request {request} any more[/]: certificate {page}", soft_wrap=True
+            f"[bold green]no file holds a record of request {request} any more[/]: certificate {shown}", soft_wrap=True
         )
     return bool(certified.issued)
 

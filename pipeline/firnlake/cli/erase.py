@@ -11,7 +11,7 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, EngineName, Now, TableName, at, engines, key_columns, keys_in, parse_key
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
-from firnlake.lanes.erasure.certificate import certify, choose, export, obstacles
+from firnlake.lanes.erasure.certificate import certify, choose, obstacles
 from firnlake.lanes.erasure.requests import Erasure, Request, ask, erasures_of
 from firnlake.lanes.erasure.search import OLDER, Problem
 from firnlake.table.segment import TopicPartition
@@ -165,14 +165,15 @@ def _certify(lake: Lake, table: str, requests: Sequence[str], now_ms: int, engin
     """Search ``table`` and issue certificates; exit with code 1 if something prevents or contradicts a certificate."""
     with engines(engine or "local", f"firn erase {table} --certify", as_json) as started:
         certified = certify(lake, table, now_ms, started.of(1), requests)  # how much it reads is not known
-    pages = {str(document["request"]): str(export(lake, table, document)) for document in certified.issued}
     if as_json:
         blocked = [{"request": key, "problems": list(some)} for key, some in certified.blocked.items()]
-        show.as_json({"issued": list(certified.issued), "pages": pages, "blocked": blocked})
+        show.as_json({"issued": list(certified.issued), "pages": certified.pages, "blocked": blocked})
     else:
         for document in certified.issued:
             request = str(document["request"])
-            show.line(f"{table}: request {request}: certificate issued {document['issued']}: {pages[request]}")
+            show.line(
+                f"{table}: request {request}: certificate issued {document['issued']}: {certified.pages[request]}"
+            )
         for request, problems in certified.blocked.items():
             show.line(f"{table}: request {request}: no certificate")
             for problem in problems:

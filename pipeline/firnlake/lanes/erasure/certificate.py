@@ -30,7 +30,6 @@ from firnlake.lanes.erasure.search import OLDER, Problem, Search
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
 from firnlake.table.removed_tombstones import removed_tombstones
-from firnlake.table.segment import TopicPartition
 from firnlake_expectations.data_quality import CERTIFICATES, build_pages, certificate_page, write_page
 
 _FORMAT: Final = "firn-certificate-v2"
@@ -52,31 +51,28 @@ _NOT_COVERED: Final = (
 
 @dataclass(frozen=True)
 class Certified:
-    """The certificates that were ``issued``, now or before, and the problems of the other requests, by request id."""
+    """The certificates that were ``issued``, now or before, the pages of these, and the problems of the other requests,
+    both by request id."""
 
     issued: tuple[Mapping[str, Any], ...] = ()
+    pages: Mapping[str, Path] = field(default_factory=dict)
     blocked: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
 
 
-def certify(
-    lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[str] = (), *, quick: bool = False
-) -> Certified:
+def certify(lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: Collection[str] = ()) -> Certified:
     """Issue the missing certificates of those ``requests`` of table ``identifier``; of all requests if none is named.
 
     A named request that has a certificate already is searched for again, and the certificate stays as it is.
-    With ``quick``, a request is not searched for before lane `erase` has served it and older snapshots have expired.
     Raises RefusedError for an unknown request, UnavailableError when catalog or store do not answer.
     """
     with lake.answering():
         table = lake.table(identifier)
         erasures = choose(identifier, erasures_of(table), requests)
         erasures = [erasure for erasure in erasures if requests or erasure.certificate is None]
-        known = obstacles(lake, table, identifier, erasures) if quick else {}
-        problems = {one.request.id: known.get(one.request.id, list(_void(one))) for one in erasures}
-        blocked = {request_id: found for request_id, found in problems.items() if found}
+        blocked = {one.request.id: problems for one in erasures if (problems := list(_void(one)))}
         ready = [erasure for erasure in erasures if erasure.request.id not in blocked]
         if not ready:
-            return Certified((), blocked)
+            return Certified(blocked=blocked)
         result = Search(table, identifier, ready)
         result.run(engine)
         versions, kept = _kept_versions(table, identifier)
@@ -90,7 +86,10 @@ def certify(
                 document = _certificate(table, identifier, one, result, now_ms, versions)
                 write_certificate(table, request_id, json.dumps(document, indent=1))
             issued.append(document)
-        return Certified(tuple(issued), blocked)
+    pages = {document["request"]: _export(lake, identifier, document) for document in issued}
+    if pages:
+        build_pages(lake.reports_folder)
+    return Certified(tuple(issued), pages, blocked)
 
 
 def choose(identifier: str, erasures: Sequence[Erasure], requests: Collection[str]) -> list[Erasure]:
@@ -116,9 +115,12 @@ def obstacles(
         cache = ManifestCache.of(lake)
         segments, tombstones = read(table, identifier, cache=cache), removed_tombstones(table, identifier, cache)
     for erasure in waiting:
-        asked = requested_in([erasure], segments, tombstones)
-        unserved = (_unserved(identifier, owner) for owner, one in asked.items() if one.due_ms is not None)
-        found[erasure.request.id] = [*unserved, *_older(table, erasure)]
+        for owner, asked in requested_in([erasure], segments, tombstones).items():
+            if asked.due_ms is not None:
+                why = f"lane erase has not served topic partition {owner} yet"
+                remedy = f"firn run {identifier} (firn explain {identifier} {owner} says what it waits for)"
+                found[erasure.request.id].append(Problem(f"branch {MAIN_BRANCH}", "", why, remedy))
+        found[erasure.request.id] += _older(table, erasure)
     return found
 
 
@@ -130,12 +132,6 @@ def _void(erasure: Erasure) -> Iterator[Problem]:
     content = dict(erasure.certificate or {})
     if content and content.pop(_SEAL, None) != _seal(content):
         yield Problem("the certificate", "", "it has been changed since it was issued", "a new request")
-
-
-def _unserved(identifier: str, owner: TopicPartition) -> Problem:
-    why = f"lane erase has not served topic partition {owner} yet"
-    remedy = f"firn run {identifier} (firn explain {identifier} {owner} says what it waits for)"
-    return Problem(f"branch {MAIN_BRANCH}", "", why, remedy)
 
 
 def _older(table: Table, erasure: Erasure) -> Iterator[Problem]:
@@ -225,14 +221,11 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def export(lake: Lake, identifier: str, document: Mapping[str, Any]) -> Path:
-    """Write a certificate to the reports in Firn's home, and update the front page; returns the path of its page."""
-    folder = lake.reports_folder / CERTIFICATES / identifier
-    name = f"request-{document['request']}.json"
-    write_page(folder / name, json.dumps(document, indent=1))
-    page = write_page((folder / name).with_suffix(".html"), certificate_page(document, name))
-    build_pages(lake.reports_folder)
-    return page
+def _export(lake: Lake, identifier: str, document: Mapping[str, Any]) -> Path:
+    """Write a certificate to the reports in Firn's home; returns the path of its page."""
+    path = lake.reports_folder / CERTIFICATES / identifier / f"request-{document['request']}.json"
+    write_page(path, json.dumps(document, indent=1))
+    return write_page(path.with_suffix(".html"), certificate_page(document, path.name))
 
 
 def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> list[Finding]:
@@ -241,17 +234,16 @@ def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> li
     The search waits until older snapshots have expired. Raises UnavailableError when catalog or store do not answer.
     """
     try:
-        if not issue:
-            waiting = (erasure.request.id for erasure in open_requests(lake.table(identifier)))
-            return [_finding(request_id, "a maintenance run searches the table") for request_id in waiting]
-        certified = certify(lake, identifier, now_ms, LocalEngine(), quick=True)
+        table = lake.table(identifier)
+        waiting = obstacles(lake, table, identifier, open_requests(table))
+        ready = [request_id for request_id, problems in waiting.items() if not problems]
+        certified = certify(lake, identifier, now_ms, LocalEngine(), ready) if issue and ready else Certified()
     except RefusedError as error:
         return [Finding.of_error(Kind.CERTIFICATE, identifier, error)]
+    reasons = {one: "; ".join(map(str, problems)) for one, problems in {**waiting, **certified.blocked}.items()}
+    reasons |= {request_id: f"issued: {page}" for request_id, page in certified.pages.items()}
+    searched = "a maintenance run searches the table"
     return [
-        *(_finding(file["request"], f"issued: {export(lake, identifier, file)}") for file in certified.issued),
-        *(_finding(request_id, "; ".join(map(str, problems))) for request_id, problems in certified.blocked.items()),
+        Finding(Kind.CERTIFICATE, f"request {request_id}", goes=False, reason=reason or searched, files=0)
+        for request_id, reason in reasons.items()
     ]
-
-
-def _finding(request_id: str, reason: str) -> Finding:
-    return Finding(Kind.CERTIFICATE, f"request {request_id}", goes=False, reason=reason, files=0)
