@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import groupby
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from pyiceberg.table import Table
@@ -124,34 +124,28 @@ def explain_key(
 
 def _erased_below(table: Table, columns: ColumnRoles, key: Key) -> Mapping[TopicPartition, int]:
     """The offsets below which records of the key are to be erased, by topic partition."""
-    erasures = erasures_of(table)
-    if not erasures or key is None:
-        return {}
-    (digest,) = digests_of(table, columns, [key])
+    named = {*digests_of(table, columns, [key])} if key else set[str]()
     below = Counter[TopicPartition]()
-    for request in (erasure.request for erasure in erasures if digest in erasure.request.digests):
+    for request in (one.request for one in erasures_of(table) if not named.isdisjoint(one.request.digests)):
         below |= Counter({TopicPartition(request.topic, partition): end for partition, end in request.log_ends.items()})
     return below
 
 
-def _aborted(version: Version) -> str:
-    return f"of an aborted transaction of producer {version.producer_id}"
+_REASONS: Final = {
+    Outcome.ABORTED: ("C10", "of an aborted transaction of producer {producer}"),
+    Outcome.QUARANTINED: ("C5", "without a key: quarantined"),
+    Outcome.SUPERSEDED: ("C2", "superseded by {survivor}"),
+    Outcome.REPEATED: ("C1", "written more than once: another copy is kept, if it is identical"),
+    Outcome.TOMBSTONE_REMOVED: ("C9", "a tombstone past its delete horizon"),
+    Outcome.KEPT: ("C26", "no rule explains this removal: please report it with the plan's id"),
+}
+"""Why a cleaning removes a record: the rule, and the reason in words."""
 
 
-def _reason(outcome: Outcome, version: Version, survivor: str) -> Reason:
+def _reason(outcome: Outcome, version: Version, survivor: str = "") -> Reason:
     """Why a cleaning removes ``version``, which the record ``survivor`` supersedes, if any does."""
-    match outcome:
-        case Outcome.ABORTED:
-            return Reason("C10", _aborted(version))
-        case Outcome.QUARANTINED:
-            return Reason("C5", "without a key: quarantined")
-        case Outcome.SUPERSEDED:
-            return Reason("C2", f"superseded by {survivor}")
-        case Outcome.REPEATED:
-            return Reason("C1", "written more than once: another copy is kept, if it is identical")
-        case Outcome.TOMBSTONE_REMOVED:
-            return Reason("C9", "a tombstone past its delete horizon")
-    return Reason("C26", "no rule explains this removal: please report it with the plan's id")
+    rule, text = _REASONS[outcome]
+    return Reason(rule, text.format(producer=version.producer_id, survivor=survivor))
 
 
 @dataclass(frozen=True)
@@ -172,15 +166,15 @@ class Keeping:
         if version.offset < self.erased_below:
             return self._to_be_erased()
         for lane, cleaning in self._due.items():
-            if going := cleaning.removal(place):
+            if going := cleaning.going.get(place):
                 return Reason(going.rule, f"{going.text}; lane {lane} removes it, and is due")
         if not state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
-        if self._top and (going := self._top.removal(place)):
+        if self._top and (going := self._top.going.get(place)):
             return Reason(going.rule, f"{going.text}; lane {TOP} removes it once it is due")
         held, newer, cause = self.outlook.obstacle(version.path), self._newer(version), ""
         if self.is_aborted(version):
-            cause = _aborted(version)
+            cause = _reason(Outcome.ABORTED, version).text
         elif newer:
             cause = f"superseded by offset {newer[0].offset}"
         elif held and any(one.place == version.place for one in self.present if one is not version):
@@ -223,36 +217,27 @@ class Keeping:
 
     @cached_property
     def _due(self) -> Mapping[Lane, "Cleaning"]:
-        return {lane: Cleaning.of(self, plan) for lane, plan in self.outlook.due.items()}
+        return {lane: Cleaning(self, plan) for lane, plan in self.outlook.due.items()}
 
     @cached_property
     def _top(self) -> "Cleaning | None":
         plan = None if TOP in self.outlook.failed else self.outlook.top
-        return Cleaning.of(self, plan) if plan else None
+        return Cleaning(self, plan) if plan else None
 
 
-@dataclass(frozen=True)
 class Cleaning:
-    """What ``plan`` does to the records of one key that are ``present``; a place is an index into these.
+    """What ``plan`` does to the records of one key that ``keeping`` has, by the same comparison as in compaction."""
 
-    ``records`` are those that the plan cleans, in the form that the cleaning rules take, with their places in
-    ``places``; none if the plan's lane copies or drops whole segments. ``survivor`` names the record that supersedes
-    the others.
-    """
+    going: Mapping[int, Reason]
+    """Why the plan removes records, by their places among the present ones."""
 
-    plan: Plan
-    present: Sequence[Version]
-    places: Sequence[int]
-    records: Records
-    survivor: str
-
-    @classmethod
-    def of(cls, keeping: Keeping, plan: Plan) -> Self:
-        """What ``plan`` does to the records of ``keeping``, by the same comparison as in compaction."""
-        paths = taken(plan) if plan.lane.traits.cleans else frozenset[str]()
+    def __init__(self, keeping: Keeping, plan: Plan) -> None:
+        self._plan, self._present = plan, keeping.present
+        paths, traits = taken(plan), plan.lane.traits
         beside = {segment.path for segment in plan.removed_tombstones}
         places = [place for place, one in enumerate(keeping.present) if one.path in paths]
-        inputs = [keeping.present[place] for place in places]
+        self._places = places if traits.cleans else []
+        inputs = [keeping.present[place] for place in self._places]
         removed = [one for one in keeping.removed_tombstones if one.path in beside]
         stamps = (one.delete_horizon_ms for one in inputs)
         horizon = np.array([NO_HORIZON if stamp is None else stamp for stamp in stamps], dtype=np.int64)
@@ -266,7 +251,7 @@ class Cleaning:
         codes = np.zeros(len(offsets), dtype=np.int64)
         codes[: len(inputs)][keyless | aborted | repeated] = NO_KEY
         newest, has_older = latest_per_key(codes, offsets, np.arange(len(offsets)) >= len(inputs))
-        records = Records(
+        self._records = Records(
             offset=offsets[: len(inputs)],
             keyless=keyless,
             newest=newest[: len(inputs)],
@@ -277,37 +262,29 @@ class Cleaning:
             aborted=aborted,
             repeated=repeated,
         )
+        self._decided = outcomes(self._records, Parameters.of(plan))
         survivor = "".join(f"offset {offset}" for offset in offsets[newest])
         restored = ", a removed tombstone that is restored" if newest[len(inputs) :].any() else ""
-        return cls(plan, keeping.present, places, records, survivor + restored)
-
-    @cached_property
-    def _outcomes(self) -> Mapping[int, Outcome]:
-        decided = outcomes(self.records, Parameters.of(self.plan))
-        return dict(zip(self.places, map(Outcome, decided.tolist()), strict=True))
-
-    def removal(self, place: int) -> Reason | None:
-        """The reason why the plan removes the record at ``place``; None if the plan keeps it, or does not take it."""
-        traits, version = self.plan.lane.traits, self.present[place]
-        if traits.writes == "nothing" and version.path in taken(self.plan):
-            return Reason(traits.rule, traits.removal)
-        outcome = self._outcomes.get(place, Outcome.KEPT)
-        return None if outcome == Outcome.KEPT else _reason(outcome, version, self.survivor)
+        self.going = {
+            self._places[row]: _reason(Outcome(self._decided[row]), inputs[row], survivor + restored)
+            for row in np.flatnonzero(self._decided != Outcome.KEPT).tolist()
+        }
+        if traits.writes == "nothing":
+            self.going = dict.fromkeys(places, Reason(traits.rule, traits.removal))
 
     def waiting_for(self, place: int) -> Reason:
         """Why a tombstone stays if it is the newest record of its key: its delete horizon must pass first (KIP-534)."""
-        row, parameters = self.places.index(place), Parameters.of(self.plan)
-        if self.records.has_older[row]:
-            superseded = (each for each, outcome in self._outcomes.items() if outcome == Outcome.SUPERSEDED)
-            older = min(self.present[each].offset for each in superseded)
+        row, parameters, records = self._places.index(place), Parameters.of(self._plan), self._records
+        if records.has_older[row]:
+            older = records.offset[self._decided == Outcome.SUPERSEDED].min()
             why = f"supersedes offset {older}: its delete horizon is set once that record is removed"
             return Reason("C9", f"a tombstone that {why}")
-        if outcomes(self.records, replace(parameters, now=_NEVER))[row] == Outcome.TOMBSTONE_REMOVED:
-            return Reason("C9", "a tombstone before its delete horizon", self.present[place].delete_horizon_ms)
-        if horizons(self.records, replace(parameters, stamp=_NEVER))[row] == _NEVER:
-            after = f"delete.retention.ms = {exact_span(self.plan.delete_retention_ms)} after its time"
+        if outcomes(records, replace(parameters, now=_NEVER))[row] == Outcome.TOMBSTONE_REMOVED:
+            return Reason("C9", "a tombstone before its delete horizon", self._present[place].delete_horizon_ms)
+        if horizons(records, replace(parameters, stamp=_NEVER))[row] == _NEVER:
+            after = f"delete.retention.ms = {exact_span(self._plan.delete_retention_ms)} after its time"
             return Reason("C8", f"a tombstone without a delete horizon, which the next full clean sets: {after}")
-        below = f"the next full clean does not take offsets from {self.plan.clean_below} on"
+        below = f"the next full clean does not take offsets from {self._plan.clean_below} on"
         return Reason("C7", f"a tombstone that is not clean: {below}")
 
 
