@@ -58,7 +58,7 @@ from firnlake.table.segment import TopicPartition
 from firnlake_expectations.wording import count
 
 DOCUMENT: Final = re.compile(
-    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/([0-9a-f]{{32}})\.(?:(json)|(certificate)\.json|[0-9a-f]+\.(reads)\.json|(withdrawn))"
+    rf"(?:.*/)?{OWN_FOLDER}/[0-9a-f-]{{36}}/{ERASURES_FOLDER}/([0-9a-f]{{32}})\.(?:[0-9a-f]+\.(?=reads))?((?:certificate\.|reads\.)?json|withdrawn)"
 )
 """Locations of the documents of requests, of any table."""
 _WAIT_MS: Final = 3_600_000
@@ -245,9 +245,8 @@ def erasures_of(table: Table) -> tuple[Erasure, ...]:
     try:
         for file in files_in(files, path, recursive=False):
             if match := DOCUMENT.fullmatch(file.path):
-                kind = match.group(match.lastindex or 0)
                 location = f"{folder}/{file.path.rpartition('/')[2]}"
-                listed[match[1]][kind].append((location, file.bytes, file.written_ms))
+                listed[match[1]][match[2]].append((location, file.bytes, file.written_ms))
     except OSError as error:
         raise UnavailableError(f"{folder} can't be listed: {error}") from error
     counting = {request_id: kinds for request_id, kinds in listed.items() if "withdrawn" not in kinds}
@@ -295,8 +294,8 @@ def key_ids(table: Table) -> tuple[int, ...]:
 
 _DOCUMENTS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "json": TypeAdapter(Request),
-    "reads": TypeAdapter(_Reads),
-    "certificate": TypeAdapter(dict[str, Any]),
+    "reads.json": TypeAdapter(_Reads),
+    "certificate.json": TypeAdapter(dict[str, Any]),
 }
 _parsed: dict[_Written, Any] = {}
 """What each document says: Firn never changes a document, so a process reads each of them once."""
@@ -311,7 +310,7 @@ def _document(table: Table, kind: str, written: _Written) -> Any:
         except OSError as error:
             raise UnavailableError(f"{location} can't be read: {error}") from error
         except ValidationError as error:
-            if kind == "reads":  # then its files are read again
+            if kind == "reads.json":  # then its files are read again
                 return _Reads(files=(), served={})
             reason = error.errors()[0]["msg"]
             raise RefusedError(
@@ -356,7 +355,7 @@ def ask(
     """
     table = lake.table(identifier)
     columns = ColumnRoles.of(table, identifier)
-    if shown := key_fields(table, columns, table.spec()):
+    if shown := key_fields(table, table.spec()):
         raise RefusedError(
             f"table {identifier} is partitioned by its key ({', '.join(shown)}), so paths and manifests show keys; "
             "allowed: a table that is not partitioned by its key (adopt another key, or change the partitions)"
@@ -401,13 +400,12 @@ def ask(
     return tried[-1]
 
 
-def key_fields(table: Table, columns: ColumnRoles, spec: PartitionSpec) -> list[str]:
+def key_fields(table: Table, spec: PartitionSpec) -> list[str]:
     """Names of the partition fields of ``spec`` that show values of key columns.
 
     A bucket's number shows nothing that many other keys do not share.
     """
-    keys = {table.schema().find_field(name).field_id for name in columns.key}
-    harmless = (VoidTransform, BucketTransform)
+    keys, harmless = key_ids(table), (VoidTransform, BucketTransform)
     return [part.name for part in spec.fields if part.source_id in keys and not isinstance(part.transform, harmless)]
 
 
@@ -451,10 +449,9 @@ def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> 
 
 
 def _topic(topics: set[str], identifier: str, wanted: str | None) -> str:
-    if wanted in topics:
-        return wanted or ""
-    if wanted is None and len(topics) == 1:
-        return next(iter(topics))
+    fitting = topics if wanted is None else topics & {wanted}
+    if len(fitting) == 1:
+        return next(iter(fitting))
     names = ", ".join(sorted(topics)[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")
     several = f"has {count(len(topics), 'topic')}, and none was named"
     found = several if wanted is None else f"holds no record of topic {wanted!r}"

@@ -25,7 +25,7 @@ from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source, names_by_id
 from firnlake.iceberg.deletes import FILE_PATH, POSITION
-from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, Stored, files_in, job_of, path_of, store
+from firnlake.iceberg.files import MARKS, OWN_FOLDER, SHOWS_RECORDS, files_in, job_of, path_of, store
 from firnlake.iceberg.manifests import DAMAGED, ahead, checked_entries, header_of, manifests_of, records
 from firnlake.lanes.erasure.digests import key_bytes
 from firnlake.lanes.erasure.requests import (
@@ -130,25 +130,22 @@ class Search:
 
     # What must be read, and reading it.
 
-    def _others(self) -> Iterator[Stored]:
-        """The files in the table's folders that the metadata does not name, hidden ones included."""
-        known = set(map(path_of, self.named.snapshots))
-        for location in locations_of(self.table):
+    def _unnamed(self) -> Iterator[tuple[str, int]]:
+        """The location and the size of each file that the metadata does not name: all in the table's folders, hidden
+        ones included, and those outside that a request knows of."""
+        known, locations = set(map(path_of, self.named.snapshots)), locations_of(self.table)
+        for location in locations:
             files, folder = store(self.table, location)
-            for stored in files_in(files, folder):
-                file = replace(stored, path=f"{location}{stored.path[len(folder) :]}")
-                if path_of(file.path) not in known:
-                    yield file
-
-    def _outside(self) -> Iterator[Stored]:
-        """Files that were named outside the table's folders at some time, and that nothing names any more."""
+            for file in files_in(files, folder):
+                path = f"{location}{file.path[len(folder) :]}"
+                if file.bytes and path_of(path) not in known and not DOCUMENT.fullmatch(path):
+                    yield path, file.bytes
         outside = {path for one in self.erasures for path in one.request.outside}
         outside |= {path for one in self.erasures for path, read in one.reads.items() if read.found}
-        within = tuple(f"{location}/" for location in locations_of(self.table))
         for path in sorted(outside - self.named.snapshots.keys()):
-            if not path.startswith(within):
+            if not path.startswith(tuple(f"{location}/" for location in locations)):
                 with suppress(FileNotFoundError):
-                    yield Stored(path, len(self.files.file(path)), None)
+                    yield path, len(self.files.file(path))
 
     def _tasks(self) -> Iterator["_Task"]:
         """A task for each file that may hold a record of a requested topic."""
@@ -157,15 +154,13 @@ class Search:
                 owner = self._owner(file) if file.content == DataFileContent.DATA else None
                 yield _Task(Source.of(file), file.content, owner)
         sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self.table.metadata)}
-        others = (one for one in self._others() if one.bytes and not DOCUMENT.fullmatch(one.path))
-        sizes |= {one.path: one.bytes for one in (*others, *self._outside())}
         spec = self.table.spec()
-        for path, size in sizes.items():
+        for path, size in (sizes | dict(self._unnamed())).items():
             yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
         specs = self.table.specs().values()
-        shown = {name for spec in specs for name in key_fields(self.table, self.columns, spec)}
+        shown = {name for spec in specs for name in key_fields(self.table, spec)}
         harmless = {part.name for spec in specs for part in spec.fields} - shown
         columns = (column for schema in self.table.schemas().values() for column in schema.fields)
         former = {column.field_id for column in columns if column.name in self.columns.key} - {*key_ids(self.table)}
@@ -211,7 +206,7 @@ class Search:
     def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
         for location, spec_id in self.named.specs.items():
-            if shown := key_fields(self.table, self.columns, self.table.specs()[spec_id]):
+            if shown := key_fields(self.table, self.table.specs()[spec_id]):
                 self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = set(map(path_of, (*self.named.snapshots, *self.sizes)))
         keys = {*key_ids(self.table)}
