@@ -10,8 +10,8 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
@@ -72,31 +72,30 @@ class Problem:
         return f"{subject}: {self.why}; ended by: {self.remedy}"
 
 
-@dataclass
 class Search:
-    """A search of every file for several requests."""
+    """A search of every file of ``table`` for several requests; what it reads is added to their ``erasures``.
 
-    table: Table
-    identifier: str
-    erasures: Sequence[Erasure]
-    problems: dict[str, list[Problem]] = field(default_factory=lambda: defaultdict(list))
-    """What prevents the certificate of each request, by its id."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """The number of bytes of each file that was searched, by its path."""
-    _unread: dict[str, str] = field(default_factory=dict)
-    """Why a file can't be read, by its path."""
+    Raises an OSError or UnavailableError when the store does not answer.
+    """
+
+    def __init__(self, table: Table, identifier: str, erasures: Sequence[Erasure]) -> None:
+        self.problems: dict[str, list[Problem]] = defaultdict(list)
+        """What prevents the certificate of each request, by its id."""
+        self.sizes: dict[str, int] = {}
+        """The number of bytes of each file that was searched, by its path."""
+        self._table, self._identifier, self._erasures = table, identifier, erasures
+        self._columns, self._files = ColumnRoles.named(table, identifier), DataFiles.of(table)
+        self._named = SnapshotFiles(table)
+        self._unread = dict(self._named.unreadable)
+        """Why a file can't be read, by its path."""
 
     def run(self, engine: Engine) -> None:
-        """Read the files that no search has read for each of the requests, write down what was read, and look at it.
-
-        Raises an OSError or UnavailableError when the store does not answer.
-        """
+        """Read the files that no search has read for each of the requests, write down what was read, and look at it."""
         tasks = list(self._tasks())
         self.sizes = {task.source.path: task.source.bytes for task in tasks}
-        reads = ((task, [one.read(task.source.path, task.source.bytes) for one in self.erasures]) for task in tasks)
+        reads = ((task, [one.read(task.source.path, task.source.bytes) for one in self._erasures]) for task in tasks)
         self._read([task for task, own in reads if not all(read and read.searched for read in own)], engine)
-        self._unread |= self.named.unreadable
-        for path in (*self.sizes, *self.named.unreadable):
+        for path in {**self.sizes, **self._unread}:
             self._look_at(path)
         self._look_at_manifests()
 
@@ -108,119 +107,107 @@ class Search:
                 sizes[where].append(size)
         return dict(sorted(sizes.items()))
 
-    @cached_property
-    def named(self) -> "SnapshotFiles":
-        return SnapshotFiles(self.table)
-
-    @cached_property
-    def columns(self) -> ColumnRoles:
-        return ColumnRoles.named(self.table, self.identifier)
-
-    @cached_property
-    def files(self) -> DataFiles:
-        return DataFiles.of(self.table)
-
     def _owner(self, file: DataFile) -> TopicPartition | None:
-        return self.columns.owner(self.table, file)
+        return self._columns.owner(self._table, file)
 
     def _concerned(self, file: DataFile | None) -> list[Erasure]:
         """The requests that may cover a record in ``file``; None stands for any file."""
         owner = self._owner(file) if file else None
-        return [one for one in self.erasures if owner is None or owner.topic == one.request.topic]
+        return [one for one in self._erasures if owner is None or owner.topic == one.request.topic]
 
     # What must be read, and reading it.
 
     def _unnamed(self) -> Iterator[tuple[str, int]]:
         """The location and the size of each file that the metadata does not name: all in the table's folders, hidden
         ones included, and those outside that a request knows of."""
-        known, locations = set(map(path_of, self.named.snapshots)), locations_of(self.table)
+        known, locations = set(map(path_of, self._named.snapshots)), locations_of(self._table)
         for location in locations:
-            files, folder = store(self.table, location)
+            files, folder = store(self._table, location)
             for file in files_in(files, folder):
                 path = f"{location}{file.path[len(folder) :]}"
                 if file.bytes and path_of(path) not in known and not DOCUMENT.fullmatch(path):
                     yield path, file.bytes
-        outside = {path for one in self.erasures for path in one.request.outside}
-        outside |= {path for one in self.erasures for path, read in one.reads.items() if read.found}
-        for path in sorted(outside - self.named.snapshots.keys()):
+        outside = {path for one in self._erasures for path in one.request.outside}
+        outside |= {path for one in self._erasures for path, read in one.reads.items() if read.found}
+        for path in sorted(outside - self._named.snapshots.keys()):
             if not path.startswith(tuple(f"{location}/" for location in locations)):
                 with suppress(FileNotFoundError):
-                    yield path, len(self.files.file(path))
+                    yield path, len(self._files.file(path))
 
     def _tasks(self) -> Iterator["_Task"]:
         """A task for each file that may hold a record of a requested topic."""
-        for file in (entry.data_file for entry in self.named.entries.values()):
+        for file in (entry.data_file for entry in self._named.entries.values()):
             if self._concerned(file):
                 owner = self._owner(file) if file.content == DataFileContent.DATA else None
                 yield _Task(Source.of(file), file.content, owner)
-        sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self.table.metadata)}
-        spec = self.table.spec()
+        sizes = {one.statistics_path: one.file_size_in_bytes for one in statistics_of(self._table.metadata)}
+        spec = self._table.spec()
         for path, size in (sizes | dict(self._unnamed())).items():
             yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
-        specs = self.table.specs().values()
-        shown = {name for spec in specs for name in key_fields(self.table, spec)}
+        specs = self._table.specs().values()
+        shown = {name for spec in specs for name in key_fields(self._table, spec)}
         harmless = {part.name for spec in specs for part in spec.fields} - shown
-        columns = (column for schema in self.table.schemas().values() for column in schema.fields)
-        former = {column.field_id for column in columns if column.name in self.columns.key} - {*key_ids(self.table)}
-        requests = [one.request for one in self.erasures]
+        columns = (column for schema in self._table.schemas().values() for column in schema.fields)
+        former = {column.field_id for column in columns if column.name in self._columns.key} - {*key_ids(self._table)}
+        requests = [one.request for one in self._erasures]
         fresh: list[Sequence[Read]] = []
         reader = _Reader(
-            self.files,
-            self.columns,
-            RequestedKeys(str(self.table.metadata.table_uuid), requests),
-            CONTROL if has_transactions(self.table) else None,
+            self._files,
+            self._columns,
+            RequestedKeys(str(self._table.metadata.table_uuid), requests),
+            CONTROL if has_transactions(self._table) else None,
             frozenset(former),
             _COUNTS | {f"partition.{name}" for name in harmless},
         )
         weights = [task.source.bytes for task in tasks]
-        title = f"search {self.identifier} for {count(len(requests), 'request')}"
+        title = f"search {self._identifier} for {count(len(requests), 'request')}"
         for task, answer in zip(tasks, engine.map(reader, tasks, weights=weights, title=title), strict=True):
             path = task.source.path
             if isinstance(answer, Exception):
                 raise answer
             if not isinstance(answer, str):
                 fresh.append(answer)
-            elif answer != _GONE or path in self.named.snapshots:
+            elif answer != _GONE or path in self._named.snapshots:
                 self._unread[path] = answer
             else:
                 del self.sizes[path]  # it went away while it was looked for, and nothing names it
-        for one, reads in zip(self.erasures, zip(*fresh, strict=True), strict=bool(fresh)):
+        for one, reads in zip(self._erasures, zip(*fresh, strict=True), strict=bool(fresh)):
             one.reads.update((read.path, read) for read in reads)
-            write_reads(self.table, one.request.id, reads)
+            write_reads(self._table, one.request.id, reads)
 
     # What was found.
 
     def _look_at(self, path: str) -> None:
         """Add the problems of a file that was read, or could not be."""
-        entry = self.named.entries.get(path)
+        entry = self._named.entries.get(path)
         if path in self._unread:
             self._add(self._concerned(entry.data_file if entry else None), path, self._unread[path])
             return
         is_data = entry is not None and entry.data_file.content == DataFileContent.DATA
-        for one in self.erasures:
+        for one in self._erasures:
             if found := one.covered(path, (entry.file_sequence_number or 0) if entry and is_data else 0):
                 self._add([one], path, f"it holds records of {count(len(found), 'key')} to erase")
 
     def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
-        for location, spec_id in self.named.specs.items():
-            if shown := key_fields(self.table, self.table.specs()[spec_id]):
-                self._add(self.erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
-        there = set(map(path_of, (*self.named.snapshots, *self.sizes)))
-        keys = {*key_ids(self.table)}
+        for location, spec_id in self._named.specs.items():
+            if shown := key_fields(self._table, self._table.specs()[spec_id]):
+                self._add(self._erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
+        there = set(map(path_of, (*self._named.snapshots, *self.sizes)))
+        keys = {*key_ids(self._table)}
 
         def shows(path: str, *bounds: Mapping[int, bytes] | None) -> bool:
             return path_of(path) not in there and any(not keys.isdisjoint(one or ()) for one in bounds)
 
-        for manifest, entry in self.named.removed:
+        for manifest, entry in self._named.removed:
             file = entry.data_file
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
                 self._look_at_bounds(manifest, file.file_path, entry)
         for other in (path for path in self.sizes if path.endswith(".avro") and path not in self._unread):
             with suppress(FileNotFoundError):
-                for path, *bounds in records(_content(self.files, other), _ENTRY):
+                for path, *bounds in records(_content(self._files, other), _ENTRY):
                     if path is not None and shows(path, *bounds):
                         self._look_at_bounds(other, path, None)
 
@@ -229,7 +216,7 @@ class Search:
 
         The ``entry`` of the file is None in a manifest that nothing names.
         """
-        for one in self.erasures:
+        for one in self._erasures:
             found = one.covered(path, (entry.file_sequence_number or 0) if entry else 0)
             if found is None and entry and self._is_newer(entry, one):
                 continue
@@ -243,7 +230,7 @@ class Search:
         request, file = erasure.request, removed.data_file
         if (removed.file_sequence_number or 0) <= request.sequence_number:
             return False
-        bound = (file.lower_bounds or {}).get(self.table.schema().find_field(self.columns.offset).field_id)
+        bound = (file.lower_bounds or {}).get(self._table.schema().find_field(self._columns.offset).field_id)
         # Bounds of an int column that became a long have 4 bytes.
         lowest = int.from_bytes(bound, "little", signed=True) if bound else -1
         owner = self._owner(file)
@@ -261,7 +248,7 @@ class Search:
 
     def _holders(self, path: str) -> list[str]:
         """What names the file at ``path``: branches and tags, otherwise older snapshots, otherwise nothing."""
-        snapshots, refs = self.named.snapshots.get(path, ()), sorted(self.table.metadata.refs.items())
+        snapshots, refs = self._named.snapshots.get(path, ()), sorted(self._table.metadata.refs.items())
         shown = [f"{ref.snapshot_ref_type.value} {name}" for name, ref in refs if ref.snapshot_id in snapshots]
         return shown or [OLDER if snapshots else NOTHING]
 
@@ -276,7 +263,7 @@ class Search:
             )
         if kind == "branch" and name in (MAIN_BRANCH, *SIDE_BRANCHES):
             lane = "--lane erase --force (for a delete file: --lane convert --force)"
-            return f"firn run {self.identifier} {lane}, then firn maintain"
+            return f"firn run {self._identifier} {lane}, then firn maintain"
         return f"ALTER TABLE … DROP {kind.upper()} {name}, then firn maintain"
 
 
