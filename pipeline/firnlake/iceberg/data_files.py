@@ -187,10 +187,6 @@ class OpenFile:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
-    def first_record(self, row_group: int) -> int:
-        """Number of records before row group ``row_group``, which is the position of the group's first record."""
-        return sum(self.file.metadata.row_group(place).num_rows for place in range(row_group))
-
     def require(self, columns: Sequence[str]) -> None:
         """Raise RefusedError unless each of ``columns`` is in the file or among the file's partition values."""
         wanted = {name: self.files.schema.find_field(name).field_id for name in columns}

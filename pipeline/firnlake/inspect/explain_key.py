@@ -154,6 +154,7 @@ class Keeping:
 
     outlook: Outlook
     present: Sequence[Version]
+    """In offset order."""
     removed_tombstones: Sequence[Version] = ()
     """The key's removed tombstones, from their side branch (C9)."""
     has_key: bool = True
@@ -176,13 +177,13 @@ class Keeping:
         if self.is_aborted(version):
             cause = _reason(Outcome.ABORTED, version).text
         elif newer:
-            cause = f"superseded by offset {newer[0].offset}"
+            cause = f"superseded by offset {newer.offset}"
         elif held and any(one.place == version.place for one in self.present if one is not version):
             cause = "written more than once"
         if cause and held:
             return Reason(held.rule, f"{cause}, but its segment {held.text}", held.until_ms)
         if newer:
-            held = self.outlook.obstacle(newer[0].path)
+            held = self.outlook.obstacle(newer.path)
             assert held  # otherwise the highest lane would take both records
             return Reason(held.rule, f"{cause}, which is not cleaned yet: its segment {held.text}", held.until_ms)
         if self.has_key and not version.tombstone:
@@ -205,10 +206,10 @@ class Keeping:
             return False
         return self.outlook.state.transactions.is_aborted(version.producer_id, version.offset)
 
-    def _newer(self, than: Version) -> list[Version]:
-        """The present records that may supersede record ``than``, in offset order."""
-        newer = [other for other in self.present if other.offset > than.offset] if self.has_key else []
-        return sorted((other for other in newer if not self.is_aborted(other)), key=lambda other: other.offset)
+    def _newer(self, than: Version) -> Version | None:
+        """The first of the present records that may supersede record ``than``."""
+        newer = (other for other in self.present if self.has_key and other.offset > than.offset)
+        return next((other for other in newer if not self.is_aborted(other)), None)
 
     def _to_be_erased(self) -> Reason:
         answer = self.outlook.of_lane(SERVING)

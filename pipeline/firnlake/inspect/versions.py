@@ -151,8 +151,8 @@ class Versions:
             )
         return tuple(one for one in versions if self._only in (None, one.topic_partition))
 
-    def _rows(self, data: DataFile, deletes: FileDeletes | None, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The ``columns`` of the file's records that are of the key and that readers see, by row group.
+    def _rows(self, data: DataFile, deletes: FileDeletes | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The ``columns`` of the file's records that are of the key and that readers see.
 
         Only row groups with such a record are read beyond the columns that decide it.
         """
@@ -160,18 +160,16 @@ class Versions:
         hidden = HiddenRecords(self._files, {source.path: deletes} if deletes else {}).of(source)
         deciding = list(dict.fromkeys([*names.key, *(["is_control"] if self._has_transactions else [])]))
         with self._files.opened(source) as file:
+            start = 0
             for group in range(file.file.metadata.num_row_groups):
                 chosen = [self._chosen(batch) for batch in file.batches(deciding, [group])]
-                seen, first = np.concatenate([np.zeros(0, np.bool_), *chosen]), file.first_record(group)
+                seen = np.concatenate([np.zeros(0, np.bool_), *chosen])
                 if hidden is not None:
-                    seen &= ~hidden[first : first + len(seen)]
-                if seen.any():
-                    # Batch by batch, because the values of a row group may be larger than memory.
-                    rows, start = [], 0
-                    for batch in file.batches(columns, [group]):
-                        rows.append(batch.filter(pa.array(seen[start : start + len(batch)])))
-                        start += len(batch)
-                    yield pa.Table.from_batches(rows, self._files.arrow_schema(columns))
+                    seen &= ~hidden[start : start + len(seen)]
+                start += len(seen)
+                for batch in file.batches(columns, [group]) if seen.any() else ():
+                    yield batch.filter(pa.array(seen[: len(batch)]))
+                    seen = seen[len(batch) :]
 
     def _chosen(self, batch: pa.RecordBatch) -> Flags:
         """Flags of the records of the key. Control records are none, whatever their key bytes (C10)."""

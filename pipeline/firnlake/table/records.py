@@ -210,7 +210,7 @@ def _shape(kind: object) -> object:
             return kind
 
 
-def in_ms(records: pa.Table) -> pa.Table:
+def in_ms(records: pa.RecordBatch) -> pa.RecordBatch:
     """``records`` with every date and timestamp, of any unit and zone, as epoch milliseconds, rounded down."""
     for place, one in enumerate(records.schema):
         if pa.types.is_timestamp(one.type) or pa.types.is_date(one.type):
@@ -219,7 +219,7 @@ def in_ms(records: pa.Table) -> pa.Table:
     return records
 
 
-def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+def _floored(micros: pa.Array) -> pa.Array:
     # Arrow's integer division rounds towards zero.
     whole = pc.divide(micros, 1000)
     return pc.if_else(pc.greater(pc.multiply(whole, 1000), micros), pc.subtract(whole, 1), whole)
