@@ -35,8 +35,7 @@ def requested_in(
 
 def _requested_of(asked: Sequence[Erasure], owner: TopicPartition, segments: Sequence[Segment]) -> Requested:
     """What ``asked`` ask for in the topic partition ``owner``, whose segments these are."""
-    unread: set[str] = set()
-    holding: dict[str, int] = {}
+    suspects: dict[str, int] = {}
     due: list[int] = []
     mixed = ""
     covered_below = max(erasure.request.log_end(owner.partition) for erasure in asked)
@@ -49,20 +48,16 @@ def _requested_of(asked: Sequence[Erasure], owner: TopicPartition, segments: Seq
             if not is_late and segment.last_offset >= covered_below and erasure.certificate is None:
                 mixed = segment.path
             read = erasure.read(segment.path, segment.bytes // segment.copies)
-            if read is None and not _is_clean(segment, erasure):
-                unread.add(segment.path)
-            elif read is not None and read.found:
-                holding[segment.path] = min(read.lowest, holding.get(segment.path, read.lowest))
-            else:
-                continue
-            found = True
+            if read.found if read else not _is_clean(segment, erasure):
+                lowest = read.lowest if read else -1
+                suspects[segment.path] = min(lowest, suspects.get(segment.path, lowest))
+                found = True
         if found:
             due.append(erasure.request.requested_ms if erasure.reads else erasure.request.due_ms)
     return Requested(
         requests=tuple(erasure.request.id for erasure in asked),
         log_end=covered_below,
-        unread=frozenset(unread),
-        holding=holding,
+        suspects=suspects,
         due_ms=min(due, default=None),
         mixed=mixed,
     )
@@ -102,8 +97,8 @@ def look(state: State, force: bool) -> Work | Waits:
     if not taken or not (force or state.now_ms >= asked.due_ms):
         return Waits(rule, "requests to erase keys wait for more requests", asked.due_ms)
     reason = f"{count(len(asked.requests), 'request')} to erase keys"
-    if asked.holding:
-        reason += f", {count(len(asked.holding), 'segment')} known to hold one"
+    if known := sum(lowest >= 0 for lowest in asked.suspects.values()):
+        reason += f", {count(known, 'segment')} known to hold one"
     return Work(taken, reason, beside=beside, requests=asked.requests)
 
 
@@ -131,7 +126,7 @@ def _obstacles(state: State, asked: Requested) -> Iterator[Waits]:
             f"row-level deletes may hide the log end, offset {state.log_end_offset}, so the highest visible record "
             "must stay",
         )
-    if not asked.unread and min(asked.holding.values()) >= state.log_end_offset:
+    if min(asked.suspects.values()) >= state.log_end_offset:
         yield Waits(
             "C4",
             f"the requested record at offset {state.log_end_offset} is the log end, and can be erased only after a "

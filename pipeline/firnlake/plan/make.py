@@ -286,7 +286,7 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
     assert segments.snapshot_id is not None  # it holds the segments of the work
     policy, traits = state.policy, lane.traits
     by_position = traits.writes == "deletes"
-    suspects = state.requested.suspects if state.requested else frozenset[str]()
+    suspects = state.requested.suspects.keys() if state.requested else frozenset[str]()
     plan = Plan(
         table=segments.identifier,
         table_uuid=segments.table_uuid,

@@ -28,26 +28,20 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class Requested:
-    """The requests for keys of a topic partition, and the segments that they concern, by path (C30)."""
+    """The requests for keys of a topic partition, and the segments that they concern (C30)."""
 
     requests: tuple[str, ...]
     """The ids of the requests."""
     log_end: int
     """No request covers a record at or past this offset in a segment that landed later."""
-    unread: frozenset[str]
-    """The segments that must still be read for a request."""
-    holding: Mapping[str, int]
-    """The lowest offset of a covered record in each segment that holds one."""
+    suspects: Mapping[str, int]
+    """The segments that hold a covered record, by path, with its lowest offset; those that must still be read for a
+    request, with -1."""
     due_ms: int | None
     """Epoch milliseconds from which segments are due to be read or rewritten; None if none are."""
     mixed: str = ""
     """A segment in which covered records and newer ones can't be told apart by offset; empty if there is none. No lane
     that writes levels may take it, because its sequence number tells them apart."""
-
-    @property
-    def suspects(self) -> frozenset[str]:
-        """The segments that hold a covered record, or may hold one."""
-        return self.unread | self.holding.keys()
 
 
 def bytes_of(segments: Iterable[Segment]) -> int:
