@@ -3,20 +3,30 @@ manager, of which a worker dies, or the driver.
 """
 
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
 
 from firnlake import clock
+from firnlake.compact.compact import compact
 from firnlake.door import OpenCatalog
+from firnlake.engine.engine import LocalEngine
 from firnlake.iceberg.branches import QUARANTINE, on_branch
+from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Kind
+from firnlake.job.stage import open_stages
+from firnlake.lanes import Lane
+from firnlake.plan.make import plan_table
+from firnlake.publish.publish import publish
+from firnlake.validate.validate import validate
 from infra.processes import members
 from infra.stack.stack import REST, SQL, WORKERS, Stack
 from tests.stack.workload import Workload
 from tests.support.records import DAY
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
+TWICE = range(2)
 
 
 @pytest.mark.parametrize("catalog", [SQL, REST])
@@ -49,8 +59,30 @@ def test_killed_in_the_middle_then_run_beside_an_appender(stack: Stack, tmp_path
     assert [one for one in shown if one.goes and one.kind is Kind.STAGE] == []
     assert later.maintain() == shown
     assert left in workload.staged_files()
-    workload.check_clean()
+    workload.check()
     assert workload.leaks() == []
+
+
+@pytest.mark.parametrize("catalog", [SQL, REST])
+def test_each_step_on_a_machine_of_its_own(stack: Stack, tmp_path: Path, catalog: str) -> None:
+    """C25: machines share the catalog and the warehouse, and no folder. Two do each step, and it is done once."""
+    workload, engine = Workload(stack, catalog, "shop.apart", tmp_path / "home").create(), LocalEngine()
+    workload.land(8)
+
+    def machine() -> Lake:
+        return stack.lake(catalog, tmp_path / uuid4().hex)
+
+    plans = plan_table(machine(), workload.table, Lane.FULL, clock.now_ms())
+    stages = open_stages(machine(), plans)
+    assert open_stages(machine(), plans) == stages
+    for done in (
+        *(compact(machine(), plans, engine) for _ in TWICE),
+        *(validate(machine(), stages, engine) for _ in TWICE),
+    ):
+        assert [(one.plan_id, one.error) for one in done] == [(plan.id, None) for plan in plans]
+    assert [{one.repeated for one in publish(machine(), stages)} for _ in TWICE] == [{False}, {True}]
+    assert workload.published() == len(stages)
+    workload.check_clean()
 
 
 @pytest.fixture(scope="module")

@@ -179,7 +179,8 @@ class Workload:
         assert set(seen) == set(_newest(self.landed).values()) | ends
         assert stages_of(self.lake, self.table) == []
         assert [path for path in self.files() if "/jobs/" in path] == []
-        assert {Path(path).name for path in self.files() if path.endswith(".parquet")} == self._referenced()
+        there = {Path(path).name for path in self.files() if path.endswith(".parquet")}
+        assert there == self._referenced(), there ^ self._referenced()
 
     def leaks(self) -> list[str]:
         """Places that show a credential: stored files, logs, output, command lines."""
