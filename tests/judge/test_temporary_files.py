@@ -18,7 +18,7 @@ import pytest
 from firnlake.compact import survey
 from firnlake.engine.engine import LocalEngine
 from firnlake.validate import validate
-from firnlake_expectations.case import BEFORE, Case, Part, Verdict
+from firnlake_expectations.case import BEFORE, Case, Part
 from firnlake_expectations.temporary import temporary_folder
 from tests.support import judged
 from tests.support.plans import Held, Row, plan_inputs
@@ -64,8 +64,8 @@ def judge(_: Path, times: int = 1, then: Waits = bool) -> None:
 
     held = SimpleNamespace(schema=judged.SCHEMA, reading=judged.KAFKAS)
     case = Case(judged.CLAIM, (Part(BEFORE, read),))
-    (found,) = validate.verdicts_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
-    assert isinstance(found, Verdict)
+    found, errors = validate.verdicts_of(cast("JudgedRecords", held), [case], "none", LocalEngine(1), "")
+    assert (len(found), errors) == (1, {})
 
 
 def judge_that_spills(folder: Path, waits: Waits) -> None:

@@ -26,7 +26,7 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.job.change import Change
 from firnlake.job.inputs import CheckedInputs
-from firnlake.job.outcomes import PlanOutcome, Stages, carried_out, refusal
+from firnlake.job.outcomes import ByPlan, PlanOutcome, Stages, carried_out, refusal
 from firnlake.job.reports import new_reports
 from firnlake.job.stage import Stage, title_of
 from firnlake.table.columns import ColumnRoles
@@ -73,12 +73,10 @@ def judge(commit: Committed, engine: Engine) -> list[Verdict]:
     cases = [records.case(change, basis) for change, basis in commit.changes()]
     title = f"verify {commit.identifier}, snapshot {commit.snapshot.snapshot_id}"
     samples = Policies.parse(commit.identifier, table.properties).default.report_samples
-    verdicts = []
-    for found in verdicts_of(records, cases, samples, engine, title):
-        if isinstance(found, FirnError):
-            raise found
-        verdicts.append(found)
-    return verdicts
+    found, errors = verdicts_of(records, cases, samples, engine, title)
+    for error in errors.values():
+        raise error
+    return [found[case.claim.plan_id] for case in cases]
 
 
 def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
@@ -90,7 +88,7 @@ def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list
     if unjudged := [one for plan_id, one in stage.changes.items() if plan_id not in verdicts]:
         # What is changed from now on was not judged.
         files = stage.stored()
-        fresh, errors = _judged(lake.table(stage.target), stage, unjudged, engine, bases)
+        fresh, errors = _judged(stage, unjudged, engine, bases)
         if fresh:
             verdicts |= fresh
             stage.record_verdicts(verdicts, files)
@@ -104,14 +102,13 @@ def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list
     ]
 
 
-def _judged(
-    target: Table, stage: Stage, changes: Sequence[Change], engine: Engine, bases: Bases
-) -> tuple[Mapping[str, Verdict], dict[str, FirnError]]:
-    """Great Expectations' verdicts on ``changes`` of ``stage``, on the table ``target``, by plan id, and the errors of
-    those that can't be judged."""
+def _judged(stage: Stage, changes: Sequence[Change], engine: Engine, bases: Bases) -> ByPlan[Verdict]:
+    """Great Expectations' verdicts on ``changes`` of ``stage``, by plan id, and the errors of those that can't be
+    judged."""
     from firnlake_expectations.checkpoint import UnjudgedError, verdicts
 
-    started, policy = time.monotonic(), Policies.parse(stage.target, target.properties).default
+    started, target = time.monotonic(), stage.loaded
+    policy = Policies.parse(stage.target, target.properties).default
     records = JudgedRecords(DataFiles.of(target), ColumnRoles.of(target, stage.target))
     conflicts = CheckedInputs.find(target, [one.plan for one in changes], bases.manifests(target)).conflicts
     errors: dict[str, FirnError] = {**conflicts}
@@ -126,13 +123,8 @@ def _judged(
     # Reports outlive the records that are to be erased, so they must not show samples of these.
     samples = "none" if any(case.secret is not None for case in cases) else policy.report_samples
     title = title_of(stage.plans)
-    judged = verdicts_of(records, cases, samples, engine, f"validate {stage.target}, {title}")
-    found: dict[str, Verdict] = {}
-    for case, verdict in zip(cases, judged, strict=True):
-        if isinstance(verdict, FirnError):
-            errors[case.claim.plan_id] = verdict
-        else:
-            found[case.claim.plan_id] = verdict
+    found, failed = verdicts_of(records, cases, samples, engine, f"validate {stage.target}, {title}")
+    errors |= failed
     if not found:
         return {}, errors
     try:
@@ -155,16 +147,16 @@ def _judged_cases(records: JudgedRecords, samples: "Shown", threads: int, cases:
 
 def verdicts_of(
     records: JudgedRecords, cases: Sequence[Case], samples: "Shown", engine: Engine, title: str
-) -> list[Verdict | FirnError]:
-    """The judge's verdict on each of ``cases``, all of the same table, lane and output level; for a case that can't be
-    judged, the error. The other cases of its task are then judged again, each alone (C20).
+) -> ByPlan[Verdict]:
+    """The judge's verdicts on ``cases``, all of the same table, lane and output level, and the errors of those that
+    can't be judged. The other cases of such a task are then judged again, each alone (C20).
 
     ``title`` names the job in progress bars and in Spark's UI.
     """
     weights = [case.read for case in cases]
     if sum(weights) <= HERE_BYTES:
         engine = LocalEngine()
-    verdicts: dict[int, Verdict | FirnError] = {}
+    verdicts, errors = dict[str, Verdict](), dict[str, FirnError]()
     groups = balanced(weights, max(1, min(engine.parallelism, -(-sum(weights) // TASK_BYTES))))
     while groups:
         threads = threads_per_task(engine.parallelism, len(groups))
@@ -175,13 +167,14 @@ def verdicts_of(
         again: list[list[int]] = []
         for group, judged in zip(groups, judgements, strict=True):
             if not isinstance(judged, Exception):
-                verdicts.update(zip(group, judged, strict=True))
+                verdicts |= {one.claim.plan_id: one for one in judged}
             elif len(group) > 1:
                 again += [[number] for number in group]
             else:
-                verdicts[group[0]] = _unjudged(cases[group[0]], judged)
+                case = cases[group[0]]
+                errors[case.claim.plan_id] = _unjudged(case, judged)
         groups = again
-    return [verdicts[number] for number in range(len(cases))]
+    return verdicts, errors
 
 
 def _unjudged(case: Case, error: Exception) -> FirnError:
