@@ -137,7 +137,7 @@ def test_an_owners_suite_reads_a_data_frame_where_the_result_is_too_large_for_pa
     """One record stops its plan and is named by its offset."""
     suite = tmp_path / "suite.json"
     suite.write_text(json.dumps(complete().to_json_dict()))
-    monkeypatch.setenv("FIRN_SUITES_BYTES", "1")
+    monkeypatch.setattr("firnlake.validate.validate.SUITES_BYTES", 1)
     topic.land(updates("a=1", "b=2", "a=3"), [Record(3, b"c", None), Record(4, b"dd", b"1"), Record(5, None, b"1")])
     topic.lake.set_properties(topic.table, {"firn.validate.suites": str(suite)})
     stages = list(dict.fromkeys(one.stage for one in topic.compacted(*topic.plans("full", force=True))))

@@ -55,9 +55,9 @@ def test_records_are_named_by_their_offsets(
 
 
 def test_a_result_that_is_too_large(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIRN_SUITES_BYTES", "1")
+    monkeypatch.setattr("firnlake.validate.validate.SUITES_BYTES", 1)
     said, own = judged(scenario, "a=7 b=1")
-    assert ("failed" in said, "FIRN_SUITES_BYTES is 1" in own[-1]["observed"]) == (True, True)
+    assert ("failed" in said, "without Spark; allowed: 1" in own[-1]["observed"]) == (True, True)
 
 
 UNKNOWN = '{"name": "a", "expectations": [{"type": "expect_miracles", "kwargs": {}}]}'

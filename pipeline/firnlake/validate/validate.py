@@ -6,7 +6,6 @@ reads may be larger than its memory: DuckDB then spills to a temporary folder. T
 ``firn.validate.suites`` run on the records of each result before it is published.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +50,7 @@ TASK_BYTES: Final = 32 << 20
 HERE_BYTES: Final = 128 << 20
 """Maximum bytes read of cases judged in this process. For so few, a round of tasks costs more than it saves."""
 SUITES_BYTES: Final = 1 << 30
-"""FIRN_SUITES_BYTES, unless it is set: the bytes up to which a result is one data frame of pandas."""
+"""Maximum bytes of a result that the suites of the table's owner get as one data frame of pandas."""
 
 
 def validate(lake: Lake, stages: Stages, engine: Engine) -> list[PlanOutcome]:
@@ -202,11 +201,11 @@ def _own_findings(
     from firnlake_expectations.checkpoint import findings_of_suites
 
     suites = [_suite(target, identifier, name.strip()) for name in policy.validate_suites.split(",")]
-    most, offset = _limit(), records.reading.offset
+    offset = records.reading.offset
     found: dict[str, tuple[Finding, ...]] = {}
     for case in writing:
         try:
-            frame = _frame(records, case, most, engine)
+            frame = _frame(records, case, engine)
             found[case.claim.plan_id] = findings_of_suites(suites, frame, identifier, offset, samples, reports)
         except UnavailableError:
             raise
@@ -220,13 +219,13 @@ def _own_findings(
     return found
 
 
-def _frame(records: JudgedRecords, case: Case, most: int, engine: Engine) -> "pd.DataFrame | DataFrame":
-    """What the plan of ``case`` has written to the topic: in pandas, or if it is larger than ``most`` bytes, in Spark.
+def _frame(records: JudgedRecords, case: Case, engine: Engine) -> "pd.DataFrame | DataFrame":
+    """What the plan of ``case`` has written to the topic: in pandas, or if it is larger than SUITES_BYTES, in Spark.
     Raises RefusedError if it is, and ``engine`` is not Spark."""
-    if case.written > most:
+    if case.written > SUITES_BYTES:
         if isinstance(engine, SparkEngine):
             return engine.read(_readers(records, case), _plain(records))
-        raise RefusedError(f"{case.written:,} bytes without Spark; FIRN_SUITES_BYTES is {most:,}")
+        raise RefusedError(f"{case.written:,} bytes without Spark; allowed: {SUITES_BYTES:,}")
     import pandas as pd
 
     read = [batch for one in _readers(records, case) for batch in one()]
@@ -289,10 +288,3 @@ def _suite(target: Table, identifier: str, location: str) -> "ExpectationSuite":
             f"table {identifier}: property firn.validate.suites names {location!r}, but {error}; allowed: the location "
             "of a suite in Great Expectations' JSON, with at least one expectation"
         ) from error
-
-
-def _limit() -> int:
-    text = os.environ.get("FIRN_SUITES_BYTES", str(SUITES_BYTES))
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise RefusedError(f"FIRN_SUITES_BYTES is {text!r}; allowed: a whole number of bytes")
