@@ -11,8 +11,7 @@ def dags(file: str) -> "dict[str, DAG]":
     """The DAGs of ``file`` in Airflow's DAGs folder, by id: one per table, and `firn_maintain` for all tables.
 
     FIRN_TABLES names the file that lists the tables, by default ``firn.toml`` next to ``file``. A refused table has no
-    DAG, and the log says why. A file has the DAGs of 250 tables; copies of it, named ``firn_2.py``, ``firn_3.py`` …,
-    have those of the next tables, 250 each.
+    DAG, and the log says why.
     """
     from firnlake.airflow.tables import build_file
 

@@ -4,25 +4,19 @@ An error in the settings of one table does not affect the DAGs of the other tabl
 """
 
 import logging
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from airflow.sdk import DAG, Param, get_current_context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from firnlake.airflow.configuration import Configured, Settings, TableSettings, configured_in, look
+from firnlake.airflow.configuration import Settings, TableSettings, configured_in, look
 from firnlake.airflow.dag import build, default_args, outline
 
 log = logging.getLogger(__name__)
 
 DAG_ID = "firn_maintain"
-MOST: Final = 250
-"""Maximum number of tables in a DAG file: they take 4 CPU seconds of the 30 s that Airflow gives to its import."""
-_FURTHER: Final = re.compile(r"firn_(\d+)\.py")
-"""Names of the DAG files after the first one, whose name is free."""
 EVERYTHING_AT_HOUR = 0
 """Hour (UTC) of the run that does all parts of maintenance; the other runs do only the cheap parts."""
 _DOC = """
@@ -111,36 +105,30 @@ def find_tables() -> None:
 
 
 def build_file(file: Path) -> list[DAG]:
-    """Build the DAGs of the DAG file ``file``: those of its MOST tables, and in the first file also `firn_maintain`.
+    """Build the DAGs of the DAG file ``file``: those of all tables, and `firn_maintain`.
 
     A process that runs a task builds only the DAG of that task, because hundreds of other DAGs would take longer than
     the task. Raises ValueError if the list of tables is not TOML or has unknown sections.
     """
     configured = configured_in(file.parent)
     wanted = get_parsing_context().dag_id
-    number = int(further[1]) if (further := _FURTHER.fullmatch(file.name)) else 1
-    if wanted is None:
-        tables = configured.tables[MOST * (number - 1) : MOST * number]
-    else:
-        tables = [table for table in configured.tables if table.dag_id == wanted]
+    tables = [table for table in configured.tables if wanted in (None, table.dag_id)]
     dags, refused = _made(build, tables, configured.path)
-    if number == 1 and wanted in (None, DAG_ID):
+    if wanted in (None, DAG_ID):
         dags.append(maintain(configured.tables, configured.patterns))
-        refused += [*configured.refused, *_without_file(configured, file.parent)]
     if wanted is None:  # not in the log of every task
-        for line in refused:
+        for line in (*configured.refused, *refused):
             log.warning("%s", line)
     return dags
 
 
 def refused_in(folder: Path) -> list[str]:
-    """A message for each table that is refused, and for each DAG file that ``folder`` lacks. Builds no task.
+    """A message for each table that is refused. Builds no task.
 
     Raises ValueError if the list of tables is not TOML or has unknown sections.
     """
     configured = configured_in(folder)
-    _, refused = _made(outline, configured.tables, configured.path)
-    return [*configured.refused, *refused, *_without_file(configured, folder)]
+    return [*configured.refused, *_made(outline, configured.tables, configured.path)[1]]
 
 
 def _made(
@@ -157,14 +145,3 @@ def _made(
         else:
             dags.append(dag)
     return dags, refused
-
-
-def _without_file(configured: Configured, folder: Path) -> Iterator[str]:
-    """A message for each further DAG file that ``folder`` lacks, with the tables that therefore have no DAG."""
-    for number, first in enumerate(range(MOST, len(configured.tables), MOST), 2):
-        if not (file := folder / f"firn_{number}.py").exists():
-            names = ", ".join(table.name for table in configured.tables[first : first + MOST])
-            yield (
-                f"{configured.path}: tables {names}: no DAG, because a DAG file holds {MOST} tables and {file} does "
-                "not exist: make it a copy of firn.py"
-            )
