@@ -1,6 +1,6 @@
 """Firn's pages as HTML text, made from facts. This module needs neither Airflow nor HTTP, so it can be tested alone.
 
-Text from tables is untrusted: jinja2 escapes it, and the pages run no script. Pictures are inline SVG.
+Text from tables is untrusted: jinja2 escapes it, and the pages run no script.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
 
 from firnlake.clock import show_span
 from firnlake.inspect.status import PartitionCondition, Status
@@ -35,29 +34,6 @@ def ago(at_ms: int, now_ms: int) -> str:
     """The time since ``at_ms``: ``3 h 20 min ago``; ``just now`` if the clocks of two machines differ."""
     passed = now_ms - at_ms
     return f"{show_span(passed)} ago" if passed >= 1000 else "just now"
-
-
-_RECT = Markup('<rect class="l{}" x="{:.3f}" y="0" width="{:.3f}" height="10"><title>{}</title></rect>')
-_BAR = Markup('<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>')
-VISIBLE = 1.0
-"""Minimum width of a level that is not empty, in percent of the bar."""
-
-
-def stacked(amounts: Sequence[int]) -> Markup:
-    """A bar divided by the bytes of each level, L0 first."""
-    total = sum(amounts)
-    if not total:
-        return _BAR.format("no data", "")
-    widths = [max(VISIBLE, 100 * amount / total) if amount else 0.0 for amount in amounts]
-    scale = 100 / sum(widths)
-    place, rects, said = 0.0, [], []
-    for level, (amount, width) in enumerate(zip(amounts, widths, strict=True)):
-        if amount:
-            text = f"L{level} {size(amount)}, {percent(amount / total)}"
-            rects.append(_RECT.format(level, place, width * scale, text))
-            said.append(text)
-            place += width * scale
-    return _BAR.format("; ".join(said), Markup("").join(rects))
 
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -117,10 +93,5 @@ def _environment() -> Environment:
         span=known(show_span),
         segment=lambda name: quote(name, safe=""),
     )
-    environment.globals.update(
-        conditions=list(PartitionCondition),
-        stacked=stacked,
-        ago=ago,
-        report_of=report_of,
-    )
+    environment.globals.update(conditions=list(PartitionCondition), ago=ago, report_of=report_of)
     return environment
