@@ -136,8 +136,7 @@ def write_document(target: Path, document: object) -> Path:
 
 
 def read_document(path: Path, kind: type[T]) -> T | None:
-    """The dataclass of this `kind` that `write_document` stored at `path`; None if it is gone, damaged, or not
-    Firn's."""
+    """The document of this `kind` that was stored as JSON at `path`; None if it is gone, damaged, or not Firn's."""
     try:
         found: T = _adapter(kind).validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -37,7 +37,7 @@ def test_no_output_shows_more_than_it_may(scenario: Scenario, monkeypatch: Any, 
     lake = scenario.opened.lake
     found = read(lake.home, scenario.name)
     assert found
-    pages = [overview_html([found], {}, NOW), table_html(found, NOW), caplog.text]
+    pages = [overview_html({found.table: found}, NOW), table_html(found, NOW), caplog.text]
     files = {path: path.read_bytes() for path in lake.home.rglob("*") if path.is_file() and path.suffix not in RECORDS}
     everything = "\n".join([said, *pages]).encode() + b"\n".join([*files.values(), *map(bytes, files)])
     reported = b"\n".join(content for path, content in files.items() if lake.reports_folder in path.parents)

@@ -3,7 +3,7 @@
 Text from tables is untrusted: jinja2 escapes it, and the pages run no script.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -50,9 +50,10 @@ CONTENT_POLICY: Final = (
 Firn's pages."""
 
 
-def overview_html(statuses: Sequence[Status], broken: Mapping[str, str], now_ms: int) -> str:
-    """The page of all tables; ``broken`` maps the tables whose status can't be read to the reason."""
-    return _page("overview.html.j2", home="", statuses=statuses, broken=broken, now_ms=now_ms)
+def overview_html(statuses: Mapping[str, Status | None], now_ms: int) -> str:
+    """The page of all tables; the status of some can't be read."""
+    known = [one for one in statuses.values() if one]
+    return _page("overview.html.j2", home="", statuses=known, tables=statuses, now_ms=now_ms)
 
 
 def table_html(status: Status, now_ms: int, text: str = "", shown: PartitionCondition | None = None) -> str:

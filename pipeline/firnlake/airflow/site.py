@@ -13,19 +13,15 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from firnlake import clock
 from firnlake.airflow.configuration import dag_id_of, home
 from firnlake.airflow.pages import CONTENT_POLICY, overview_html, problem_html, table_html
-from firnlake.errors import RefusedError
 from firnlake.inspect import status as stored
 from firnlake.inspect.status import PartitionCondition, Status
 from firnlake_expectations.data_quality import table_of
-
-TYPES = {".html": "text/html", ".json": "application/json"}
 
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
@@ -59,15 +55,12 @@ def site() -> FastAPI:
     app.get("/reports/index.html", response_class=RedirectResponse)(to_all_tables)
     app.get("/reports/{path:path}", response_class=FileResponse)(report)
     app.exception_handler(StarletteHTTPException)(refused)
-    app.exception_handler(RequestValidationError)(misasked)
-    app.exception_handler(RefusedError)(unreadable)
     return app
 
 
 def all_tables(user: GetUserDep) -> HTMLResponse:
     """The overview of all tables that the user may see."""
-    statuses, broken = _statuses(user)
-    return _html(overview_html(statuses, broken, clock.now_ms()))
+    return _html(overview_html(_statuses(user), clock.now_ms()))
 
 
 def one_table(
@@ -91,8 +84,7 @@ def report(path: str, request: Request, user: GetUserDep) -> FileResponse:
             HTTPStatus.NOT_FOUND, f"There is no report {path}. A run writes the pages of what it has judged."
         )
     may_read(table, request, user)
-    file = reports / path
-    return FileResponse(file, media_type=TYPES[file.suffix], headers=HEADERS)
+    return FileResponse(reports / path, headers=HEADERS)
 
 
 def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
@@ -104,39 +96,19 @@ def refused(request: Request, error: StarletteHTTPException) -> HTMLResponse:
     return _problem(code, str(error.detail))
 
 
-def misasked(_: Request, error: RequestValidationError) -> HTMLResponse:
-    """The page for an address with an invalid parameter."""
-    said = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}, not {problem['input']!r}" for problem in error.errors())
-    return _problem(HTTPStatus.BAD_REQUEST, said)
-
-
-def unreadable(_: Request, error: RefusedError) -> HTMLResponse:
-    """The page for a status that is damaged, or was written by another version of Firn."""
-    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-
-
 def _status(table: str) -> Status:
     document = stored.read(home(), table)
     if document is None:
         known = "In every run of the table's DAG, the task `report` writes the status."
-        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status yet. {known}")
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"Table {table} has no status that can be read. {known}")
     return document
 
 
-def _statuses(user: GetUserDep) -> tuple[list[Status], dict[str, str]]:
-    """The statuses of the tables whose DAG the user may read, and why those of some of them can't be read."""
+def _statuses(user: GetUserDep) -> dict[str, Status | None]:
+    """The status of each table whose DAG the user may read; None where it can't be read."""
     dags = {table: dag_id_of(table) for table in stored.tables(home())}
     allowed = get_auth_manager().filter_authorized_dag_ids(dag_ids=set(dags.values()), user=user)
-    statuses: list[Status] = []
-    broken: dict[str, str] = {}
-    for table in (table for table, dag_id in dags.items() if dag_id in allowed):
-        try:
-            found = stored.read(home(), table)
-        except RefusedError as error:
-            broken[table] = str(error)
-        else:
-            statuses += [found] if found else []
-    return statuses, broken
+    return {table: stored.read(home(), table) for table, dag_id in dags.items() if dag_id in allowed}
 
 
 def _problem(code: HTTPStatus, text: str, way_out: str | None = None) -> HTMLResponse:

@@ -45,7 +45,7 @@ from firnlake.table.manifest_reader import read as read_segments
 from firnlake.table.policy import Policies
 from firnlake.table.segment import LEVELS, UNKNOWN, TopicPartition
 from firnlake.table.state import State
-from firnlake_expectations.data_quality import Seen, Tombstones, write_page
+from firnlake_expectations.data_quality import Seen, Tombstones, read_document, write_page
 from firnlake_expectations.wording import count, log_name
 
 log = logging.getLogger(__name__)
@@ -533,18 +533,8 @@ def _mended(lake: Lake, identifier: str) -> tuple[str, ...]:
 
 
 def read(home: Path, table: str) -> Status | None:
-    """Read the status of ``table``; None if it has no file. Raises RefusedError for a damaged file."""
-    path = path_of(home, table)
-    try:
-        return Status.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise RefusedError(
-            f"the status of table {table} can't be read from {path}: {reason}; allowed: a status written by this "
-            "version of Firn (the next run writes one)"
-        ) from error
+    """Read the status of ``table``; None if it has no file, or one that is damaged or of another version of Firn."""
+    return read_document(path_of(home, table), Status)
 
 
 _TOLD: Final = TypeAdapter(dict[str, int])
