@@ -49,8 +49,12 @@ CASES: tuple[tuple[dict[str, Any], dict[str, str], object], ...] = (
     (SERVER, {}, {"SPARK_REMOTE": "sc://one/;user_id=me;token=a%2Fb;use_ssl=True"}),
     ({"conn_type": "http", "host": "one"}, {}, "has type 'http' and host 'one'; allowed: type spark or"),
     ({"conn_type": "spark"}, {}, "has type 'spark' and host ''; allowed: type spark or"),
-    (NAMES | {"extra": {"deploy-mode": "cluster"}}, {}, "has deploy-mode 'cluster'; allowed: client"),
-    (NAMES | {"extra": {"spark-home": "/opt"}}, {}, "has the extra spark-home; allowed: deploy-mode, queue, namespace"),
+    (
+        NAMES | {"extra": {"deploy-mode": "cluster"}},
+        {},
+        "has the extra deploy-mode 'cluster'; allowed: queue",
+    ),
+    (NAMES | {"extra": {"spark-home": "/opt"}}, {}, "has the extra spark-home; allowed: queue"),
 )
 
 

@@ -49,10 +49,6 @@ class Notifier(BaseModel):
 
     path: str = Field(alias="class")
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return self.model_extra or {}
-
 
 class Settings(BaseModel):
     """Settings of one table. ``[defaults]`` in the file applies to every table that does not override it."""

@@ -89,14 +89,12 @@ def _remote(connection: Connection) -> str:
 def _extras(connection: Connection) -> dict[str, str]:
     """Spark settings from a connection's extras. Fails the task for an extra that would have no effect."""
     extras = {name: value for name, value in connection.extra_dejson.items() if value}
-    if extras.pop("deploy-mode", "client") != "client":
+    mode = extras.pop("deploy-mode", "client")
+    wrong = sorted(extras.keys() - _EXTRAS.keys()) + ([f"deploy-mode {mode!r}"] if mode != "client" else [])
+    if wrong:
         raise AirflowFailException(
-            f"the connection {connection.conn_id} has deploy-mode {connection.extra_dejson['deploy-mode']!r}; "
-            "allowed: client, because the driver runs in the task"
-        )
-    if unknown := sorted(extras.keys() - _EXTRAS.keys()):
-        raise AirflowFailException(
-            f"the connection {connection.conn_id} has the extra {', '.join(unknown)}; allowed: deploy-mode, "
-            f"{', '.join(_EXTRAS)}; all other Spark settings belong in the setting `spark` of firn.toml"
+            f"the connection {connection.conn_id} has the extra {', '.join(wrong)}; allowed: {', '.join(_EXTRAS)}, and "
+            "deploy-mode client, because the driver runs in the task; all other Spark settings belong in the setting "
+            "`spark` of firn.toml"
         )
     return {_EXTRAS[name]: str(value) for name, value in extras.items()}

@@ -101,7 +101,7 @@ def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
     made = []
     for one in settings.notify:
         try:
-            made.append(import_string(one.path)(**one.arguments))
+            made.append(import_string(one.path)(**(one.model_extra or {})))
         except (ImportError, TypeError) as error:
             raise ValueError(
                 f"notifier {one.path} can't be created: {error}; allowed: an installed Airflow notifier, with its own "

@@ -1,4 +1,4 @@
-"""What people see of plans in Airflow's UI, before they approve a publication too, and the metrics of tables.
+"""What people see of plans in Airflow's UI before they approve a publication, and the metrics of tables.
 
 Metrics are sent through Airflow's StatsD or OpenTelemetry, under Kafka's names if Kafka has them: Kafka's are the
 gauges of ``kafka.log:type=LogCleaner`` and ``type=LogCleanerManager``. Each metric is sent twice: with the table as a
@@ -18,17 +18,15 @@ from firnlake.job.stage import MOST_PLANS, Stage, open_stages
 from firnlake_expectations.data_quality import build_pages, page_of
 from firnlake_expectations.wording import fates, printable
 
-PLANS_SHOWN = 50
 MOST_JOBS = 1000
 """Maximum number of mapped jobs of a lane; Airflow's default allows 1024 (``core.max_map_length``)."""
 
 
 class MappedJob(TypedDict):
-    """One batch of plans: its name, the stages, and for the UI the titles and input bytes of the plans."""
+    """One batch of plans: its name, their stages and their input bytes."""
 
     name: str
     stages: list[str]
-    plans: list[str]
     input_bytes: int
 
 
@@ -40,11 +38,9 @@ def mapped_jobs(lake: Lake, plans: Sequence[Plan], plans_per_job: int) -> Iterat
     if plans and plans[0].lane.traits.writes != "segments":
         most = max(most, MOST_PLANS)
     for chosen in (plans[start : start + most] for start in range(0, len(plans), most)):
-        more = [f"… and {len(chosen) - PLANS_SHOWN} more"] if len(chosen) > PLANS_SHOWN else []
         yield MappedJob(
             name=f"{chosen[0].topic_partition}{f' and {len(chosen) - 1} more' if len(chosen) > 1 else ''}",
             stages=open_stages(lake, chosen),
-            plans=[one.title for one in chosen[:PLANS_SHOWN]] + more,
             input_bytes=sum(one.read_bytes for one in chosen),
         )
 
@@ -65,34 +61,26 @@ def figures_of(lake: Lake, stages: Iterable[str]) -> str:
     return f"{_HEADER}\n" + "\n".join(rows[:SHOWN]) + more
 
 
-def _rows(lake: Lake, name: str) -> list[str]:
+def _rows(lake: Lake, name: str) -> Iterator[str]:
     """A row for each plan of the stage ``name``; one that says why if the stage can't be read."""
     try:
         stage = Stage.load(lake, name)
     except FirnError as error:
-        return [_in_row(name, _as_text(str(error)))]
-    return [_judged(stage, plan) for plan in stage.plans]
+        yield _in_row(name, _as_text(str(error)))
+        return
+    for plan in stage.plans:
+        change, verdict = stage.changes.get(plan.id), stage.verdicts.get(plan.id)
+        if not change or not verdict:
+            yield _in_row(str(plan.topic_partition), "not compacted, or not validated")
+            continue
+        counts = change.counts
+        records = f"{counts.records_in:,}", f"{counts.records_out:,}", fates(counts.model_dump())
+        passed = "passed" if verdict.passed else "**failed**: will not be published"
+        yield _in_row(str(plan.topic_partition), passed, *records, f"{counts.bytes_in:,}", f"{counts.bytes_out:,}")
 
 
-def _judged(stage: Stage, plan: Plan) -> str:
-    own, verdict = stage.changes.get(plan.id), stage.verdicts.get(plan.id)
-    if not own or not verdict:
-        return _in_row(str(plan.topic_partition), "not compacted, or not validated")
-    counts = own.counts
-    figures = (
-        counts.records_in,
-        counts.records_out,
-        fates(counts.model_dump()),
-        counts.bytes_in,
-        counts.bytes_out,
-    )
-    passed = "passed" if verdict.passed else "**failed**: will not be published"
-    return _in_row(str(plan.topic_partition), passed, *figures)
-
-
-def _in_row(name: str, verdict: str, *counts: int | str) -> str:
-    cells = [f"{count:,}" if isinstance(count, int) else count for count in counts] or [""] * FIGURES
-    return f"| {_as_text(name)} | {' | '.join(cells)} | {verdict} |"
+def _in_row(name: str, verdict: str, *figures: str) -> str:
+    return f"| {_as_text(name)} | {' | '.join(figures or [''] * FIGURES)} | {verdict} |"
 
 
 def _as_text(name: str) -> str:
