@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import (  # type: ignore[attr-defined]
+from airflow.sdk import (
     DAG,
     AssetOrTimeSchedule,
     AssetWatcher,
