@@ -130,7 +130,7 @@ def test_the_page_of_a_table_shows_what_the_run_did(api: ApiServer, airflow: Loc
     status = read(airflow.home, TABLE)
     assert status is not None
     (publication,) = status.publications
-    assert (found.status, publication.records_in) == (200, 4)
+    assert (found.status, publication.counts.records_in) == (200, 4)
     assert [part.name for part in status.found()] == ["orders-0"]
     assert f'href="../reports/tables/{TABLE}.html"' in found.text
     assert str(publication.snapshot_id) in found.text

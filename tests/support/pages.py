@@ -9,7 +9,6 @@ from typing import Any
 
 from firnlake.ingest.quarantine import Batch
 from firnlake.inspect.status import (
-    LaneCommit,
     Level,
     PartitionCondition,
     PartitionStatus,
@@ -18,6 +17,7 @@ from firnlake.inspect.status import (
     sums,
     write,
 )
+from firnlake.table.history import CommitSummary, Counts
 from firnlake.table.segment import TopicPartition
 
 TAKEN = 1_795_240_800_000
@@ -132,24 +132,30 @@ def batch_of(part: PartitionStatus) -> Batch:
     return Batch(part.topic_partition, "38c89567529d45fc", part.quarantined, size, first, first + 400)
 
 
-def publication_of(number: int) -> LaneCommit:
+def publication_of(number: int) -> CommitSummary:
     """A commit that is ``number`` hours old."""
     several = number % 3 == 1
-    return LaneCommit(
+    at_ms = TAKEN - number * HOUR
+    return CommitSummary(
         snapshot_id=1809724136472545229 - number,
-        at_ms=TAKEN - number * HOUR,
+        at_ms=at_ms,
+        job_id=f"{number:016x}",
         lane=("full", "idle", "merge", "tier")[number % 4],
-        what="256 topic partitions" if several else f"orders-{number}",
+        topic_partition=None if several else TopicPartition("orders", number),
+        plans=256 if several else 1,
         reason=None if several else "dirty ratio 0.664 > 0.5",
-        segments_in=4_120,
-        segments_out=256,
-        records_in=9_100_000,
-        records_out=4_870_000,
-        superseded=4_217_600,
-        bytes_in=1_420_000_000,
-        bytes_out=830_000_000,
-        tombstones_removed=12_400,
-        quarantined=12 * (number % 2),
+        now_ms=at_ms,
+        counts=Counts.of(
+            segments_in=4_120,
+            segments_out=256,
+            records_in=9_100_000,
+            records_out=4_870_000,
+            superseded=4_217_600,
+            bytes_in=1_420_000_000,
+            bytes_out=830_000_000,
+            tombstones_removed=12_400,
+            quarantined=12 * (number % 2),
+        ),
         validation=f"{number:016x}-0123abcd",
     )
 

@@ -106,7 +106,7 @@ def update(lake: Lake, table: str, *, judged: bool = False) -> Status:
 
 def metrics(status: Status) -> Mapping[str, float]:
     """Metrics by name, without metrics that do not apply to the table's current state."""
-    last = status.last_publication
+    last = status.last_publication.counts if status.last_publication else None
     values: dict[str, float | None] = {
         # Kafka's metrics: the dirtiest log, the logs that can't be cleaned, the longest wait, the last commit.
         "max-dirty-percent": 100 * status.max_dirty_ratio,

@@ -21,7 +21,6 @@ from urllib.parse import quote, unquote
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.errors import FirnError, RefusedError, WaitingError
 from firnlake.iceberg.branches import FIRN_BRANCHES, MENDED, ancestors, on_branch
@@ -40,7 +39,7 @@ from firnlake.maintain.mend import mended
 from firnlake.plan.read_states import Sensed
 from firnlake.progress import Progress
 from firnlake.table.columns import is_table_of_records
-from firnlake.table.history import CommitSummary, Counts, appended_bytes, is_mending, removed_bytes
+from firnlake.table.history import CommitSummary, appended_bytes, is_mending, removed_bytes
 from firnlake.table.manifest_reader import read as read_segments
 from firnlake.table.policy import Policies
 from firnlake.table.segment import LEVELS, UNKNOWN, TopicPartition
@@ -156,19 +155,6 @@ def sums(parts: Iterable[PartitionStatus]) -> tuple[Level, Level, Level, Level]:
     return landed, merged, cleaned, tail
 
 
-class LaneCommit(Counts):
-    """One commit by Firn, for one or several plans, with the counts of all."""
-
-    snapshot_id: int
-    at_ms: int
-    lane: str
-    what: str
-    """The topic partition of the commit, or the number of its topic partitions."""
-    reason: str | None
-    validation: str | None
-    """Name of Great Expectations' run that judged the plans; None if the summary does not say."""
-
-
 class TopicSpace(FrozenModel):
     """File bytes of one topic on main and on Firn's branches."""
 
@@ -213,7 +199,7 @@ class Status(FrozenModel):
     expirable_bytes: int
     """The part of ``history_bytes`` that the expiry of snapshots would free now, by the limits ``history.expire.*``,
     unless a tag or another writer's branch shares the files."""
-    publications: tuple[LaneCommit, ...]
+    publications: tuple[CommitSummary, ...]
     """The latest, newest first."""
     quarantine: tuple[Batch, ...]
     """The largest batches of quarantined records; ``firn quarantine`` lists all."""
@@ -227,7 +213,7 @@ class Status(FrozenModel):
     """The topic partitions, by topic and partition."""
 
     @property
-    def last_publication(self) -> LaneCommit | None:
+    def last_publication(self) -> CommitSummary | None:
         """Firn's newest commit; None if there is none."""
         return next(iter(self.publications), None)
 
@@ -333,7 +319,7 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
     policies = Policies.parse(identifier, table.properties)
     conditions = Counter(part.condition for part in parts)
     history = list(ancestors(table))
-    commits = [_commit(snapshot, summary) for snapshot in history if (summary := CommitSummary.of(snapshot))]
+    commits = [*filter(None, map(CommitSummary.of, history))]
     doubts, staying = list(policies.doubts()), {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
     try:
         staying = {*retained(identifier, table.metadata, now_ms).snapshots}
@@ -346,8 +332,8 @@ def _status(lake: Lake, identifier: str, now_ms: int) -> Status:
         taken_ms=now_ms,
         since_ms=history[-1].timestamp_ms if history else None,
         landed_bytes=sum(map(appended_bytes, history)),
-        written_bytes=sum(commit.bytes_out for commit in commits),
-        saved_bytes=sum(commit.bytes_in - commit.bytes_out for commit in commits),
+        written_bytes=sum(commit.counts.bytes_out for commit in commits),
+        saved_bytes=sum(commit.counts.bytes_in - commit.counts.bytes_out for commit in commits),
         topic_partitions=len(parts),
         levels=sums(parts),
         conditions={condition: conditions[condition] for condition in PartitionCondition},
@@ -455,18 +441,6 @@ def _spaces(
             side[segment.topic_partition.topic] += 0 if segment.path in on_main else segment.bytes
     for topic in sorted({*main, *side}):
         yield TopicSpace(topic=topic, main_bytes=main[topic], side_bytes=side[topic])
-
-
-def _commit(snapshot: Snapshot, summary: CommitSummary) -> LaneCommit:
-    return LaneCommit(
-        snapshot_id=snapshot.snapshot_id,
-        at_ms=snapshot.timestamp_ms,
-        lane=summary.lane,
-        what=str(summary.topic_partition or count(summary.plans, "topic partition")),
-        reason=summary.reason,
-        validation=summary.validation,
-        **summary.counts.model_dump(),
-    )
 
 
 def history_space(table: Table, staying: Collection[int]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from firnlake.errors import RefusedError, UnavailableError
 from firnlake.iceberg.branches import ancestors, firn_properties, number_of, properties_of
 from firnlake.iceberg.files import PLANS_FOLDER, FrozenModel, metadata_folder
 from firnlake.table.segment import TopicPartition
+from firnlake_expectations.wording import count
 
 _PREFIX: Final = "firn."
 JOB_ID: Final = f"{_PREFIX}job-id"
@@ -126,6 +127,15 @@ class CommitSummary(FrozenModel):
     """Name of Great Expectations' run that judged the plans."""
     counts: Counts
     """Sums over the plans."""
+    snapshot_id: int = 0
+    """Id of the snapshot; 0 before the commit, like ``at_ms``."""
+    at_ms: int = 0
+    """Time of the commit, epoch milliseconds."""
+
+    @property
+    def what(self) -> str:
+        """The topic partition, or the number of topic partitions."""
+        return str(self.topic_partition or count(self.plans, "topic partition"))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self | None:
@@ -134,7 +144,8 @@ class CommitSummary(FrozenModel):
         if JOB_ID not in properties:
             return None
         try:
-            return cls.model_validate({**properties, _key("counts"): Counts.of_summary(properties)})
+            told = {_key("counts"): Counts.of_summary(properties), _key("at_ms"): snapshot.timestamp_ms}
+            return cls.model_validate({**properties, **told})
         except ValidationError:
             return None
 
