@@ -112,7 +112,7 @@ def summary_keys() -> Iterator[str]:
     """What Firn writes into the summary of a snapshot."""
     yield from (FENCE, MENDED_FILES)
     fields = CommitSummary.model_fields.items()
-    yield from (str(field.alias) for name, field in fields if name != "counts")
+    yield from (str(field.alias) for name, field in fields if name not in ("counts", "at_ms"))
     yield from Counts.total([]).summary()
 
 
