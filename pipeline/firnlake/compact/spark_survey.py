@@ -18,7 +18,6 @@ from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.survey import Survey, before_keys, keys_of_segment, overlapping
 from firnlake.engine.worker import in_arrow
-from firnlake.errors import RefusedError
 from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import MARKS
 
@@ -35,10 +34,10 @@ _TASK_RECORDS: Final = 1 << 20
 _PLACE_BITS: Final = 40
 """A place is the number of the segment in the plan, and in the lower bits that of the record in its segment."""
 
-_KEYS: Final = "key binary, place bigint, rank bigint, present_rank bigint, apart bigint, repeated boolean"
+_KEYS: Final = "key binary, place bigint, rank bigint, apart bigint, repeated boolean"
 """``rank`` orders the records of a key: it is twice the offset, and one more unless the record is a removed tombstone,
-which is older than a record at its offset. ``present_rank`` is NULL for a removed tombstone. ``apart`` is the place of
-a record that is not compared: it has no key here, and is a group of its own."""
+which is older than a record at its offset. ``apart`` is the place of a record that is not compared: it has no key here,
+and is a group of its own."""
 _LAST_OFFSET: Final = (1 << 62) - 1
 """The highest offset that has a rank."""
 _WRITTEN: Final = "segment int, stored binary"
@@ -62,12 +61,6 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
     rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN, title)
     marks = {paths[row["segment"]]: pickle.loads(bytes(row["stored"])) for row in rows}  # noqa: S301  # of Firn's workers
-    if not len(marks) == len(rows) == len(paths):
-        # Marks would be wrong without notice if Spark had split the rows of a segment between tasks.
-        raise RefusedError(
-            f"table {inputs.plan.table} ({inputs.plan.title}): Spark wrote {len(rows)} marks of {len(marks)} segments; "
-            f"allowed: one of each of the plan's {len(paths)} segments"
-        )
     return Survey.of(inputs.plan, marks)
 
 
@@ -84,9 +77,9 @@ def _newest(keys: "DataFrame") -> "DataFrame":
         .groupBy("key", "apart")
         .agg(
             expr("coalesce(apart, max_by(place, rank)) AS place"),
-            expr("coalesce(min(present_rank) < max(rank), false) AS has_older"),
+            expr("coalesce(min(rank) FILTER (WHERE (rank & 1) = 1) < max(rank), false) AS has_older"),
             expr("coalesce(max(repeated), false) AS repeated"),
-            expr("apart IS NOT NULL OR min(present_rank) IS NOT NULL AS remains"),
+            expr("apart IS NOT NULL OR max(rank & 1) = 1 AS remains"),
         )
     )
     return by_key.where("remains").selectExpr("place", "has_older", "apart IS NOT NULL AS apart", "repeated")
@@ -122,15 +115,11 @@ class _ReadKeys:
 
 def _rows(keys: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
     """Rows of _KEYS from rows of ``survey.KEYS``, with the marks of their records."""
-    removed = keys["removed"]
-    rank = pc.add_checked(pc.multiply_checked(keys["log_offset"], 2), pc.invert(removed).cast(pa.int64()))
-    nothing = pa.scalar(None, pa.int64())
     columns = [
         keys["key"].cast(pa.binary()),
         keys["place"],
-        rank,
-        pc.if_else(removed, nothing, rank),
-        pc.if_else(keys["key"].is_valid(), nothing, keys["place"]),
+        pc.add_checked(pc.multiply_checked(keys["log_offset"], 2), pc.invert(keys["removed"]).cast(pa.int64())),
+        pc.if_else(keys["key"].is_valid(), pa.scalar(None, pa.int64()), keys["place"]),
         marks.flags("repeated"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=in_arrow(_KEYS))

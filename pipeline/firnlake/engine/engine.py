@@ -30,8 +30,7 @@ def balanced(weights: Sequence[int], workers: int) -> list[list[int]]:
         weight, number = lightest[0]
         groups[number].append(position)
         heapq.heapreplace(lightest, (weight + max(weights[position], 1), number))
-    by_group = {number: weight for weight, number in lightest}
-    return [groups[number] for number in sorted(by_group, key=lambda number: (-by_group[number], number))]
+    return [groups[number] for _, number in sorted(lightest, key=lambda one: (-one[0], one[1]))]
 
 
 def heaviest_first(weights: Sequence[int]) -> list[int]:
@@ -191,9 +190,7 @@ class Engines:
 
 
 def _local_max_bytes() -> int:
-    text = os.environ.get("FIRN_LOCAL_MAX_BYTES", "")
-    if not text:
-        return LOCAL_MAX_BYTES
+    text = os.environ.get("FIRN_LOCAL_MAX_BYTES") or str(LOCAL_MAX_BYTES)
     try:
         return int(text)
     except ValueError:

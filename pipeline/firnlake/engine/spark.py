@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from firnlake import errors
+from firnlake.engine import worker
 from firnlake.engine.engine import WorkerLostError, balanced
 from firnlake.engine.worker import SCHEMA, Batches, pickled
 from firnlake.errors import ConflictError, FirnError, RefusedError, UnavailableError
@@ -264,11 +265,9 @@ class SparkEngine:
         def results(numbers: Sequence[int], *, alone: bool) -> dict[int, object]:
             """The results of tasks. If ``alone``, their job died, so a single task gets one more try."""
             shares = balanced([bytes_of[number] for number in numbers], self.parallelism)
-            groups = [[numbers[at] for at in share] for share in shares]
-            own = {number: documents[number] for number in numbers}  # a worker unpickles only its own tasks
-            running = entry_of(self._version, "run_map", code, own, groups)
+            groups = [{numbers[at]: documents[numbers[at]] for at in share} for share in shares]
             try:
-                rows = self._collected(self._numbers(len(groups)).mapInArrow(running, SCHEMA), title)
+                rows = self._collected(self.read([partial(worker.results, code, one) for one in groups], SCHEMA), title)
                 return {row["task"]: pickle.loads(bytes(row["result"])) for row in rows}  # noqa: S301  # from Firn's workers
             except _WorkerDiedError as error:
                 if len(numbers) == 1:
@@ -283,8 +282,9 @@ class SparkEngine:
         """The rows that ``tasks`` read, as a DataFrame with the columns of ``schema`` and a partition per task."""
         if not isinstance(schema, str):
             schema = self._session.createDataFrame(schema.empty_table()).schema
-        numbered = {number: pickled(task) for number, task in enumerate(tasks)}
-        return self._numbers(len(tasks)).mapInArrow(entry_of(self._version, "run_read", numbered), schema)
+        numbered = {number: pickled(task) for number, task in enumerate(tasks)}  # a worker unpickles only its own
+        numbers = self._session.range(0, len(tasks), 1, len(tasks))
+        return numbers.mapInArrow(entry_of(self._version, partial(worker.read, numbered)), schema)
 
     def written(self, frame: "DataFrame", task: Callable[[Batches], Batches], schema: str, title: str) -> "list[Row]":
         """Call ``task`` on every partition of ``frame``, and return the rows that it gives, few and with the columns of
@@ -292,7 +292,7 @@ class SparkEngine:
 
         Raises the FirnError of a task; WorkerLostError if a worker dies again; and what ``map`` raises.
         """
-        result = frame.mapInArrow(entry_of(self._version, "run_write", pickled(task)), schema)
+        result = frame.mapInArrow(entry_of(self._version, task), schema)
         with suppress(_WorkerDiedError):
             return self._collected(result, title)
         try:
@@ -311,33 +311,30 @@ class SparkEngine:
         if self._owned and not _context(self._session):
             self._session.stop()
 
-    def _numbers(self, count: int) -> "DataFrame":
-        """One row per number below ``count``, each in a separate partition."""
-        return self._session.range(0, count, 1, count)
-
     def _collected(self, frame: "DataFrame", title: str) -> "list[Row]":
         with _told(), _watched(self._session, title):
             return frame.collect()
 
 
-def entry_of(expected: str, name: str, *work: object) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """The function that Spark sends to its workers, which calls the function ``name`` of the module ``worker`` there.
+def entry_of(expected: str, task: Callable[[Batches], Batches]) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """The function that Spark sends to its workers, which runs ``task`` there.
 
     A worker with another version of Firn than ``expected`` refuses the work. Pickled by value, so that a worker without
     Firn can report it.
     """
+    document = pickled(task)
 
     def firn(batches: Iterable[Any]) -> Iterable[Any]:
         import importlib
 
         try:
-            worker = importlib.import_module("firnlake.engine.worker")
-            refused = worker.complaint(expected)
+            own = importlib.import_module("firnlake.engine.worker")
+            refused = own.complaint(expected)
         except ImportError as error:
             refused = f"Firn is not installed there ({error})"
         if refused:
             raise RuntimeError(f"{_REFUSES}{refused}")
-        yield from getattr(worker, name)(batches, *work)
+        yield from own.run(batches, document)
 
     return firn
 

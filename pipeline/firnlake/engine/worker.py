@@ -1,13 +1,12 @@
-"""Handle one call of a Spark Python worker: pick tasks by number, run them, and return rows of SCHEMA."""
+"""Handle one call of a Spark Python worker: run its tasks, and return their rows."""
 
 import gc
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
-from zipimport import zipimporter
 
 import pyarrow as pa
 
@@ -19,14 +18,11 @@ _frozen_at = 0
 
 
 def keep_reuse_cheap() -> None:
-    """Drop cached archives of the import path, which reopen on demand, and exempt modules from garbage collection.
+    """Exempt modules from the garbage collection with which Spark ends each task.
 
     Modules that are loaded later are exempted when there are enough of them.
     """
     global _frozen_at
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
     if len(sys.modules) >= _frozen_at + _NEW_MODULES:
         gc.collect()
         gc.freeze()
@@ -55,29 +51,25 @@ def complaint(expected: str) -> str | None:
     return None if actual == expected else f"it has Firn {actual}, the driver has Firn {expected}"
 
 
-def run_map(batches: Batches, function: bytes, tasks: Sequence[bytes], groups: Sequence[Sequence[int]]) -> Batches:
-    """The pickled results of the tasks in every group whose number is in ``batches``."""
-    run = attempt(pickle.loads, function)
-    for batch in batches:
-        for group in (groups[number] for number in batch.column("id").to_pylist()):
-            results = [portable(_result(run, tasks[number])) for number in group]
-            columns = [pa.array(group, pa.int32()), pa.array(results, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+def run(batches: Batches, task: bytes) -> Batches:
+    """What the pickled ``task`` makes of ``batches``."""
+    yield from pickle.loads(task)(batches)  # noqa: S301  # the driver's own
     keep_reuse_cheap()
 
 
-def run_read(batches: Batches, tasks: Mapping[int, bytes]) -> Batches:
-    """The record batches of the tasks whose number is in ``batches``."""
+def read(tasks: Mapping[int, bytes], batches: Batches) -> Batches:
+    """The record batches of the pickled ``tasks`` whose number is in ``batches``."""
     for batch in batches:
         for number in batch.column("id").to_pylist():
             yield from pickle.loads(tasks[number])()  # noqa: S301  # the driver's own
-    keep_reuse_cheap()
 
 
-def run_write(batches: Batches, task: bytes) -> Batches:
-    """What the task makes of ``batches``."""
-    yield from pickle.loads(task)(batches)  # noqa: S301  # the driver's own
-    keep_reuse_cheap()
+def results(function: bytes, tasks: Mapping[int, bytes]) -> Batches:
+    """What the pickled ``function`` returns for each of the pickled ``tasks``, by number; rows of SCHEMA."""
+    called = attempt(pickle.loads, function)
+    returned = [portable(_result(called, task)) for task in tasks.values()]
+    columns = [pa.array(list(tasks), pa.int32()), pa.array(returned, pa.binary())]
+    yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
 def _result(run: Any, task: bytes) -> Any:
