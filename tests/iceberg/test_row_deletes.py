@@ -151,7 +151,7 @@ def test_what_reaches_nothing_any_more_goes_and_nothing_else(
     left = [one for one in data if one.path not in going]
     added = [Listed("new", one.place, number) for one in removed]
     found = Deletes([one.entry for one in deletes], SPECS).needless(
-        [one.placed for one in removed], [one.placed for one in left], [one.placed for one in added]
+        [one.placed for one in data], [one.placed for one in left], [one.placed for one in added]
     )
     assert found == {
         one.path

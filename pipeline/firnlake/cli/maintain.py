@@ -105,12 +105,12 @@ def mend(
         return
     show.line(f"{table}, snapshot {named.snapshot_id}: to be taken from main:")
     for one in named.files:
-        show.line(f"  {one.path}")
+        show.line(f"  {one.file.file_path}")
         show.line(f"    {_holding(one)}")
         show.line(f"    {_state(one)}")
     show.line("  readers will miss these records, and may see older records of their keys again, deleted ones too")
     if not yes:
-        options = [text for one in named.files for text in ("--file", one.path)]
+        options = [text for one in named.files for text in ("--file", one.file.file_path)]
         show.line(f"nothing was changed; to take it: {shlex.join(['firn', 'mend', table, *options, '--yes'])}")
         return
     snapshot_id = mending.mend(lake, named)

@@ -204,8 +204,6 @@ class _BranchSnapshot:
         self.sequence_number = 0
         self._change = change
         self._removed = frozenset(change.removed)
-        self._added = change.added
-        self._numbers = change.sequence_numbers
         self._own_manifests: list[ManifestFile] = []
         self._without: dict[tuple[str, frozenset[str]], ManifestFile] = {}
         """Rewritten manifests, by the path of the original manifest and the paths of the files removed from it."""
@@ -227,10 +225,7 @@ class _BranchSnapshot:
         self.sequence_number = sequence_number
         kept, taken = self._keep(target, [] if parent is None else parent.manifests(target.io), manifests)
         own = [*self._change.written, *self._own(target)]
-        summary = self._summarise(target, parent, taken)
-        for name, value in repeated.items():
-            if name not in summary.additional_properties:
-                summary[name] = value
+        summary = self._summarise(target, parent, taken, {**repeated, **self._change.summary})
         summary[SNAPSHOT_ID] = str(self.snapshot_id)
         if self.branch in FIRN_BRANCHES:
             summary[BRANCH] = self.branch
@@ -291,21 +286,11 @@ class _BranchSnapshot:
             return frozenset()
         deletes = Deletes(manifests.live(listed), target.specs())
         data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
-        removed: list[Placed] = []
-        left: list[Placed] = []
-        # No delete hides a record of a file without records.
-        for entry in data:
-            file = entry.data_file
-            is_covered = not file.record_count and file.file_path in self._change.covered
-            if file.record_count or is_covered or file.file_path in self._removed:
-                leaves = is_covered or file.file_path in self._removed
-                (removed if leaves else left).append(Placed.of(file, entry.sequence_number or 0))
-        added = (
-            Placed.of(file, self._numbers.get(file.file_path, self.sequence_number))
-            for file in self._added
-            if file.record_count
-        )
-        return deletes.needless(removed, left, added, self._change.covered)
+        before = [Placed.of(entry.data_file, entry.sequence_number or 0) for entry in data]
+        left = [one for one in before if one.path not in self._removed]
+        numbers = self._change.sequence_numbers
+        added = (Placed.of(file, numbers.get(file.file_path, self.sequence_number)) for file in self._change.added)
+        return deletes.needless(before, left, added, self._change.covered)
 
     def _rewritten(
         self, target: Table, manifest: ManifestFile, entries: Sequence[ManifestEntry], going: Sequence[DataFile]
@@ -330,31 +315,34 @@ class _BranchSnapshot:
         once. A file without an entry in ``sequence_numbers`` inherits the snapshot's sequence number."""
         if not self._own_manifests:
             for content, files in (
-                (ManifestContent.DATA, self._added),
+                (ManifestContent.DATA, self._change.added),
                 (ManifestContent.DELETES, self._change.deletes),
             ):
                 for spec_id in dict.fromkeys(file.spec_id for file in files):
                     with manifest_writer(target, spec_id, self.snapshot_id, content) as writer:
                         for file in files:
                             if file.spec_id == spec_id:
-                                number = self._numbers.get(file.file_path)
+                                number = self._change.sequence_numbers.get(file.file_path)
                                 writer.add(ManifestEntry.from_args(sequence_number=number, data_file=file))
                     self._own_manifests.append(writer.to_manifest_file())
         return self._own_manifests
 
-    def _summarise(self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile]) -> Summary:
-        """Iceberg's totals, counted on from the totals of ``parent``, and the caller's properties."""
+    def _summarise(
+        self, target: Table, parent: Snapshot | None, taken: Sequence[DataFile], properties: Mapping[str, str]
+    ) -> Summary:
+        """Iceberg's totals, counted on from the totals of ``parent``, and these ``properties``."""
         totals = SnapshotSummaryCollector()
-        for file in (*self._added, *self._change.deletes):
+        for file in (*self._change.added, *self._change.deletes):
             totals.add_file(file, target.schema(), target.specs()[file.spec_id])
         for file in taken:
             totals.remove_file(file, target.schema(), target.specs()[file.spec_id])
         # As in Iceberg's own OverwriteFiles and RowDelta: APPEND if nothing is removed or hidden. Otherwise OVERWRITE
         # if data files are added, and DELETE if none is added.
         removes = taken or self._change.deletes
-        operation = Operation.APPEND if not removes else Operation.OVERWRITE if self._added else Operation.DELETE
+        without = Operation.OVERWRITE if self._change.added else Operation.DELETE
+        operation = without if removes else Operation.APPEND
         told = update_snapshot_summaries(
-            Summary(operation=operation, **totals.build(), **self._change.summary),
+            Summary(operation=operation, **totals.build(), **properties),
             parent.summary if parent else None,
         )
         # PyIceberg counts totals for no snapshot that replaces.

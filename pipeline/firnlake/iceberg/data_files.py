@@ -338,7 +338,7 @@ def _converted(values: pa.Array, written: pa.Field, column: NestedField, kind: p
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
         return values.cast(kind, safe=False)  # truncated to Iceberg's microseconds
     converted = values.cast(kind)
-    if pa.types.is_null(values.type) or any(are(values.type) and are(kind) for are in _KINDS):
+    if pa.types.is_null(values.type) or any({values.type, kind} <= one for one in _KINDS):
         return converted
     # Arrow lets more pass than Iceberg's promotions, and loses fractions, digits and times of day on the way.
     again = converted.cast(values.type)
@@ -350,15 +350,11 @@ def _converted(values: pa.Array, written: pa.Field, column: NestedField, kind: p
     return converted
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-_KINDS: Final = (_is_text, _is_binary, pa.types.is_integer)
+_KINDS: Final = (
+    {pa.string(), pa.large_string()},
+    {pa.binary(), pa.large_binary()},
+    {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()},
+)
 """Kinds of types within which Arrow's conversions keep every value, or raise."""
 
 

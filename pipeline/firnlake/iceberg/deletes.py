@@ -182,17 +182,18 @@ class Deletes:
 
     def needless(
         self,
-        removed: Iterable[Placed],
+        before: Iterable[Placed],
         left: Sequence[Placed],
         added: Iterable[Placed] = (),
         covered: Mapping[str, int] = MappingProxyType({}),
     ) -> frozenset[str]:
-        """Paths of the delete files that reach a data file in ``removed``, and none in ``left`` or ``added``.
+        """Paths of the delete files that reach a data file ``before`` a commit, and afterwards none, neither one that
+        was ``left`` nor one that was ``added``.
 
         No position delete names a file that a commit adds. ``covered`` maps the path of a data file in ``left`` to a
         data sequence number: for equality deletes with this number or a lower one, the data file counts as removed.
         """
-        before = self._oldest((*removed, *left))
+        oldest = self._oldest(before)
         by_position = self._oldest(left)
         uncovered = (one._replace(sequence_number=max(one.sequence_number, covered.get(one.path, 0))) for one in left)
         by_value = self._oldest((*uncovered, *added))
@@ -200,7 +201,7 @@ class Deletes:
             delete.path
             for scope, own in self._scopes.items()
             for delete in own.deletes
-            if before.get(scope, _NEVER)
+            if oldest.get(scope, _NEVER)
             <= delete.reaches_to
             < (by_value if delete.is_equality else by_position).get(scope, _NEVER)
         )

@@ -379,8 +379,8 @@ class Expiry:
 
     def _lost(self) -> list[Finding]:
         stay = f"those files stay, unless orphans in firn.maintenance deletes them, once {OF_AGE}"
-        reasons = {one: f"{why}, so nobody can tell which files it names; {stay}" for one, why in self.missing.items()}
-        return [Finding(Kind.EXPIRED, one, goes=False, reason=reason, files=0) for one, reason in reasons.items()]
+        told = ((one, f"{why}, so nobody can tell which files it names; {stay}") for one, why in self.missing.items())
+        return [Finding(Kind.EXPIRED, one, goes=False, reason=reason, files=0) for one, reason in told]
 
 
 def _retention(lake: Lake, table: Table, identifier: str, now_ms: int) -> SnapshotRetention:

@@ -6,8 +6,8 @@ finishes its work. The next run also takes what the commits of this one allow to
 
 **Small manifests of data files** are merged, so that readers open few of them. Main lists the same files before and
 after. Earlier snapshots keep the old manifests, which are deleted when those snapshots expire. As long as a request to
-erase keys is open, manifests with entries of removed files are written anew without them, those of delete files too,
-because the bounds in such an entry may be a key (C30).
+erase keys is open, manifests with entries of removed files are written anew without them first, those of delete files
+too, because the bounds in such an entry may be a key (C30).
 
 **Orphans** are files below the table's location that nothing reaches. They may belong to a writer that died, to another
 table, or to this table when it was in another catalog. Therefore they stay, unless the table's operator allows their
@@ -162,17 +162,14 @@ def old_tombstones(lake: Lake, identifier: str, now_ms: int, *, remove: bool) ->
     return [Finding.of_files(Kind.TOMBSTONES, name, old, now_ms, goes=True, reason=reason)]
 
 
-def _removed(table: Table) -> list[Stored]:
-    """The files of removed tombstones, each with the time when it was added."""
-    branch = on_branch(table, REMOVED_TOMBSTONES)
+def _removed(table: Table) -> Iterator[Stored]:
+    """Yield the files of removed tombstones, each with the time when it was added."""
     added = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
-    files = []
-    for entry, _ in read_entries(branch):
+    for entry, _ in read_entries(on_branch(table, REMOVED_TOMBSTONES)):
         path, size = entry.data_file.file_path, entry.data_file.file_size_in_bytes
         access, place = store(table, path)
         written_ms = added.get(entry.snapshot_id or 0) or Stored.of(access.get_file_info(place)).written_ms
-        files.append(Stored(path, size, written_ms))
-    return files
+        yield Stored(path, size, written_ms)
 
 
 def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
@@ -216,25 +213,16 @@ def _groups(table: Table, target_bytes: int, least: int) -> Iterator[tuple[list[
     has_removed = any(one.deleted_files_count for manifests in by_kind.values() for one in manifests)
     is_erasing = has_removed and bool(open_requests(table))
     for (_, content), manifests in by_kind.items():
-        listing = [one for one in manifests if is_erasing and one.deleted_files_count]
-        small = [one for one in manifests if content == ManifestContent.DATA and 2 * one.manifest_length < target_bytes]
-        if len(small) < max(least, 2) or len(small := _whole(table, small)) < max(least, 2):
-            small = []
-        if listing := _whole(table, listing):
-            yield (
-                [one for one in manifests if one in listing or one in small],
-                "rewritten without removed files, whose bounds may reveal keys to erase",
-            )
-        elif small:
-            yield (
-                small,
-                f"merged: {len(small)} small manifests; {TableProperties.MANIFEST_MIN_MERGE_COUNT} is {least}",
-            )
-
-
-def _whole(table: Table, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """Those of ``manifests`` of which nothing is lost when they are written again."""
-    return [one for one, is_kept in ahead(partial(keeps_every_field, table), manifests) if is_kept]
+        if is_erasing:
+            enough, chosen = 1, [one for one in manifests if one.deleted_files_count]
+        else:
+            small = (one for one in manifests if 2 * one.manifest_length < target_bytes)
+            enough, chosen = max(least, 2), list(small) if content == ManifestContent.DATA else []
+        if len(chosen) >= enough:
+            chosen = [one for one, is_kept in ahead(partial(keeps_every_field, table), chosen) if is_kept]
+        if len(chosen) >= enough:
+            merged = f"merged: {len(chosen)} small manifests; {TableProperties.MANIFEST_MIN_MERGE_COUNT} is {least}"
+            yield chosen, _ERASED if is_erasing else merged
 
 
 def _finding(table: Table, manifests: Sequence[ManifestFile], reason: str, now_ms: int) -> Finding:
@@ -284,6 +272,7 @@ def _merged(
         yield writer.to_manifest_file()
 
 
+_ERASED: Final = "rewritten without removed files, whose bounds may reveal keys to erase"
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 """Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
 _MARKS: Final = ("_", ".")
@@ -296,12 +285,10 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
     table = reached.table
     location = table.location().rstrip("/")
     access, folder = store(table, location)
-    fields = {field.name for spec in table.specs().values() for field in spec.fields}
-    partitions = tuple(f"{name}=" for name in fields if name.startswith(_MARKS))
     found = [file for _, file in listed(table, location)]
-    unknown = reached.unreached(
-        [file for file in found if not _is_hidden(file.path[len(folder) :].lstrip("/"), partitions)]
-    )
+    # As for Iceberg's `remove_orphan_files`, a file is hidden if a name in its path is marked.
+    marked = [any(name.startswith(_MARKS) for name in one.path[len(folder) :].split("/")) for one in found]
+    unknown = reached.unreached([file for file, is_hidden in zip(found, marked, strict=True) if not is_hidden])
     now_ms = store_ms(table, location, remove=remove)
     limit_ms = 0 if now_ms is None else now_ms - AGE_MS
     old = [file for file in unknown if file.is_older(limit_ms)]
@@ -322,14 +309,6 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
         by_folder[f"{location}/{within}" if slash else location].append((access, file))
     reason = f"unreferenced; {OF_AGE}"
     return [Garbage(Kind.ORPHANS, name, reason, own, now_ms) for name, own in sorted(by_folder.items())], staying
-
-
-def _is_hidden(path: str, partitions: tuple[str, ...]) -> bool:
-    """True when the file at ``path``, relative to the table's location, is hidden, as for Iceberg's
-    ``remove_orphan_files``: a name in it begins with an underscore or a dot, and it is no folder of ``partitions``."""
-    *folders, name = path.split("/")
-    marked = (one for one in folders if one.startswith(_MARKS) and not one.startswith(partitions))
-    return name.startswith(_MARKS) or any(marked)
 
 
 def check_alone(lake: Lake, table: Table, unknown: Iterable[str]) -> None:

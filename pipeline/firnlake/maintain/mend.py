@@ -47,11 +47,6 @@ class NamedFile:
     is_lost: bool
     """True if the store says that the file does not exist."""
 
-    @property
-    def path(self) -> str:
-        """Path of the file."""
-        return self.file.file_path
-
 
 @dataclass(frozen=True)
 class NamedFiles:
@@ -72,7 +67,7 @@ class NamedFiles:
     @property
     def lost(self) -> tuple[str, ...]:
         """Paths of the files that do not."""
-        return tuple(one.path for one in self.files if one.is_lost)
+        return tuple(one.file.file_path for one in self.files if one.is_lost)
 
 
 def named_files(lake: Lake, identifier: str, paths: Sequence[str]) -> NamedFiles:
@@ -132,24 +127,17 @@ def mend(lake: Lake, named: NamedFiles) -> int | None:
         for path in named.lost:
             if not _is_lost(current, path):
                 raise ConflictError(f"{path} was lost, and is there again")
-        return _changes(current, named)
+        summary = TakenFiles(files=tuple(one.file_path for one in named.kept), lost=named.lost).summary()
+        on_it = {entry.data_file.file_path for entry, _ in read_entries(on_branch(current, MENDED))}
+        added = [file for file in named.kept if file.file_path not in on_it]
+        taken = BranchChange(removed=[one.file.file_path for one in named.files], summary=summary)
+        return {MAIN_BRANCH: taken} | ({MENDED: BranchChange(added=added, summary=summary)} if added else {})
 
     try:
         with lake.answering():
             return commit_changes(lake, named.table, changes).snapshot_id
     except ConflictError as error:
         raise ConflictError(f"table {named.table}: main has changed since then, look again: {error}") from error
-
-
-def _changes(table: Table, named: NamedFiles) -> Mapping[str, BranchChange]:
-    """The changes of main and of the branch."""
-    summary = TakenFiles(files=tuple(one.file_path for one in named.kept), lost=named.lost).summary()
-    on_it = {entry.data_file.file_path for entry, _ in read_entries(on_branch(table, MENDED))}
-    added = [file for file in named.kept if file.file_path not in on_it]
-    changes: dict[str, BranchChange] = {
-        MAIN_BRANCH: BranchChange(removed=[one.path for one in named.files], summary=summary)
-    }
-    return changes | {MENDED: BranchChange(added=added, summary=summary)} if added else changes
 
 
 def taken_files(table: Table) -> dict[str, Snapshot]:
