@@ -87,7 +87,7 @@ def test_c2_to_c5_c7_to_c10_each_record_has_one_outcome(known: str, fate: tuple[
     plan = Parameters(9, 5 if "unclean" in words else 6 if "end" not in words else None, NOW, STAMP)
     assert (Outcome(outcomes(asked, plan)[0]), horizons(asked, plan)[0]) == fate
     if not words or not {"control", "aborted", "ended", "repeated"} & set(words):
-        alone = replace(asked, control=None, aborted=None, ended=None, repeated=None)
+        alone = replace(asked, control=np.False_, aborted=np.False_, ended=np.False_, repeated=np.False_)
         assert (Outcome(outcomes(alone, plan)[0]), horizons(alone, plan)[0]) == fate
 
 
@@ -313,7 +313,9 @@ def test_c2_c9_keys_on_disk_are_compared_as_those_in_memory(found: Rows) -> None
     with duckdb.connect() as engine:
         engine.register("keys", keys)
         for batch in engine.sql(survey.NEWEST).to_arrow_reader():
-            survey.flag(flags[0], flags[1], batch)
+            places = batch["place"].to_numpy()
+            flags[0][places] = True
+            flags[1][places] = batch["has_older"].to_numpy(zero_copy_only=False)
     assert flags[0].tolist() == newest.tolist()
     assert flags[1].tolist() == (newest & has_older).tolist(), "of the others nobody asks"
 

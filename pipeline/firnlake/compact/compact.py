@@ -13,7 +13,6 @@ from firnlake.compact.tasks import Attempt, rewritten
 from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
 from firnlake.errors import ConflictError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.data_files import DataFiles
 from firnlake.iceberg.files import job_folder
 from firnlake.iceberg.manifests import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
@@ -117,36 +116,19 @@ def _results(
         return {plan.id: Change.joined(plan, ()) for plan in plans}, {}
     if traits.writes == "deletes":
         check_positions(stage.loaded)
+    table, columns = stage.loaded, ColumnRoles.of(stage.loaded, stage.target)
+    samples = Policies.parse(stage.target, table.properties).default.report_samples
+    threads = threads_per_task(engine.parallelism, len(plans))
+    inputs = [PlanInputs.of(plan, table, columns, checked, samples, threads) for plan in plans]
     title = f"{stage.target}, {title_of(plans)}, {count(sum(plan.records for plan in plans), 'record')}"
-    inputs = _inputs(stage, plans, checked, engine)
-    attempt = Attempt(stage.loaded, inputs, _target(stage, folder), engine, title)
+    attempt = Attempt(table, inputs, _target(stage, columns, folder), engine, title)
     if traits.writes == "deletes":
         return converted(attempt)
     return erased(attempt) if traits.serves_requests else rewritten(attempt)
 
 
-def _inputs(stage: Stage, plans: Sequence[Plan], checked: CheckedInputs, engine: Engine) -> list[PlanInputs]:
+def _target(stage: Stage, columns: ColumnRoles, folder: str) -> Target:
     table = stage.loaded
-    threads = threads_per_task(engine.parallelism, len(plans))
-    columns = ColumnRoles.of(table, stage.target)
-    samples = Policies.parse(stage.target, table.properties).default.report_samples
-    return [
-        PlanInputs.of(
-            plan,
-            DataFiles.of(table, f"table {plan.table}, {plan.topic_partition}"),
-            columns,
-            {file.file_path: file for file in checked.files[plan.id]},
-            checked.deletes,
-            samples,
-            threads,
-        )
-        for plan in plans
-    ]
-
-
-def _target(stage: Stage, folder: str) -> Target:
-    table = stage.loaded
-    columns = ColumnRoles.of(table, stage.target)
     own = _without_dictionaries(stage, columns)
     if not columns.levels_apart:
         # Only the bounds tell the level of a file.

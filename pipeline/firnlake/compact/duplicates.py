@@ -70,8 +70,7 @@ def repeated(inputs: PlanInputs, segments: Sequence[Segment], offsets: Sequence[
 def _copies(inputs: PlanInputs, segments: Sequence[Segment], number: int, suspects: Flags) -> Iterator[_Copy]:
     """The suspects of a segment."""
     columns, segment = inputs.columns, segments[number]
-    start = 0
-    for batch in inputs.batches(segment) if suspects.any() else ():
+    for start, batch in inputs.batches(segment) if suspects.any() else ():
         rows = np.flatnonzero(suspects[start : start + batch.num_rows])
         if len(rows):
             taken = batch.take(pa.array(rows))
@@ -80,7 +79,6 @@ def _copies(inputs: PlanInputs, segments: Sequence[Segment], number: int, suspec
             fields = zip(offsets, horizons, (rows + start).tolist(), contents, strict=True)
             for offset, horizon, row, content in fields:
                 yield _Copy(offset, -segment.level, -horizon, number, row, content)
-        start += batch.num_rows
 
 
 def _contradiction(
@@ -115,11 +113,9 @@ def _contradiction(
 
 def _row(inputs: PlanInputs, segment: Segment, row: int) -> pa.RecordBatch:
     """The record in ``row`` of ``segment``, in its own columns, which stay unchanged (C1)."""
-    start = 0
-    for batch in inputs.batches(segment):
+    for start, batch in inputs.batches(segment):
         if row < start + batch.num_rows:
             return _own(inputs, batch).slice(row - start, 1)
-        start += batch.num_rows
     raise AssertionError(f"{segment.path} no longer has row {row}")
 
 

@@ -13,6 +13,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, StringType
 
 from firnlake.errors import RefusedError
@@ -20,6 +21,7 @@ from firnlake.iceberg.branches import REMOVED
 from firnlake.iceberg.data_files import DataFiles, Source
 from firnlake.iceberg.deletes import DeleteFile, FileDeletes, HiddenRecords
 from firnlake.iceberg.keys import Flags, Longs
+from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
@@ -41,8 +43,6 @@ class PlanInputs:
     """The file of each segment, by path. Its bytes and records are those of one copy, and include hidden records."""
     deletes: Mapping[str, FileDeletes] = field(default_factory=dict)
     """Row-level deletes that the plan takes into account, by path of the segment."""
-    key_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Size of the keys in the file, by path, as far as manifests state it."""
     key_bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """Bounds (both inclusive) of the keys of each segment of the tail, by path, as far as manifests state them."""
     samples: Samples = "keys"
@@ -53,23 +53,21 @@ class PlanInputs:
     def of(
         cls,
         plan: Plan,
-        files: DataFiles,
+        table: Table,
         columns: ColumnRoles,
-        listed: Mapping[str, DataFile],
-        deletes: Mapping[str, FileDeletes],
+        checked: CheckedInputs,
         samples: Samples,
         threads: int,
     ) -> "PlanInputs":
-        """The inputs of ``plan`` among the ``listed`` data files of its job, with their row-level ``deletes``; both
-        mappings are by path."""
+        """The inputs of ``plan``, as they were ``checked``."""
+        files = DataFiles.of(table, f"table {plan.table}, {plan.topic_partition}")
+        listed = {file.file_path: file for file in checked.files[plan.id]}
         segments = (*plan.inputs, *(replace(one, level=REMOVED) for one in plan.removed_tombstones))
         sources = {one.path: Source.of(listed[one.path]) for one in segments}
-        sizes = {path: columns.key_bytes_in(listed[path], files.schema) for path in sources}
-        key_bytes = {path: size for path, size in sizes.items() if size is not None}
-        reaching = {path: deletes[path] for path in sources if path in deletes}
+        reaching = {path: checked.deletes[path] for path in sources if path in checked.deletes}
         bounds = {one.path: _key_bounds(listed[one.path], files, columns) for one in plan.inputs if one.level == TAIL}
         key_bounds = {path: own for path, own in bounds.items() if own is not None}
-        return cls(plan, files, columns, segments, sources, reaching, key_bytes, key_bounds, samples, threads)
+        return cls(plan, files, columns, segments, sources, reaching, key_bounds, samples, threads)
 
     def only(self, segments: Iterable[Segment]) -> "PlanInputs":
         """The same plan restricted to ``segments``, which keeps the pickled task small."""
@@ -80,7 +78,6 @@ class PlanInputs:
             segments=own,
             sources={one.path: self.sources[one.path] for one in own},
             deletes={one.path: self.deletes[one.path] for one in own if one.path in self.deletes},
-            key_bytes={},
             key_bounds={},
         )
 
@@ -105,27 +102,22 @@ class PlanInputs:
         hidden = self.hidden(segment)
         return self.sources[segment.path].records - (0 if hidden is None else int(np.count_nonzero(hidden)))
 
-    def batches(self, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The records of ``segment`` that readers see, in file order. Places of records count only these records."""
-        hidden, first = self.hidden(segment), 0
+    def batches(self, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The records of ``segment`` that readers see, in file order, each batch with the place of its first record.
+        Places count only these records."""
+        hidden, first, place = self.hidden(segment), 0, 0
         for batch in self.files.batches(self.sources[segment.path], columns):
-            if hidden is None:
-                yield batch
-                continue
-            own = hidden[first : first + batch.num_rows]
+            own = None if hidden is None else hidden[first : first + batch.num_rows]
             first += batch.num_rows
-            if not own.all():
-                yield batch.filter(pa.array(~own)) if own.any() else batch
+            seen = batch if own is None or not own.any() else batch.filter(pa.array(~own))
+            if seen.num_rows:
+                yield place, seen
+            place += seen.num_rows
 
     @property
     def bytes(self) -> int:
         """File bytes to read."""
         return sum(source.bytes for source in self.sources.values())
-
-    @property
-    def copies(self) -> bool:
-        """True if the plan copies its records unchanged, so that it needs no survey (C13)."""
-        return self.plan.lane.traits.copies
 
     def offsets(self, batch: pa.RecordBatch, segment: Segment) -> Longs:
         """The offset of every record of ``batch``; every record must have one."""

@@ -70,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Records:
-    """Records in the rules' form. Transaction states are None when no record of the plan is transactional."""
+    """Records in the rules' form. A flag that is not given is false for all of them."""
 
     offset: Longs
     keyless: Flags
@@ -83,11 +83,11 @@ class Records:
     """Delete horizons, NO_HORIZON when there is none."""
     level: int | Longs
     """The level of the segment that holds the records, or of each record."""
-    control: Flags | None = None
-    aborted: Flags | None = None
-    ended: Flags | None = None
+    control: Flags | np.bool_ = np.False_
+    aborted: Flags | np.bool_ = np.False_
+    ended: Flags | np.bool_ = np.False_
     """A marker whose transaction has no record among the inputs."""
-    repeated: Flags | None = None
+    repeated: Flags | np.bool_ = np.False_
     removed_before: bool = False
     """The records are tombstones that earlier cleanings removed."""
 
@@ -95,22 +95,19 @@ class Records:
 def outcomes(records: Records, plan: Parameters) -> NDArray[np.uint8]:
     """The Outcome of every record of a cleaning (lanes clean, tier and full)."""
     if records.removed_before:
-        back = records.newest if records.repeated is None else records.newest & ~records.repeated
+        back = records.newest & ~records.repeated
         return np.where(back, np.uint8(Outcome.RESTORED), np.uint8(Outcome.STILL_REMOVED))
     decided = np.where(records.newest, np.uint8(Outcome.KEPT), np.uint8(Outcome.SUPERSEDED))
-    passing = _passing(records)
-    decided[records.newest & records.tombstone & _removable(records, plan, passing)] = Outcome.TOMBSTONE_REMOVED
+    removable = _removable(records, plan)
+    decided[records.newest & records.tombstone & removable] = Outcome.TOMBSTONE_REMOVED
     # The log end stays even without a key (C4 before C5): the next cleaning past it quarantines it.
     decided[records.keyless] = Outcome.QUARANTINED
     decided[records.keyless & (records.offset >= plan.log_end_offset)] = Outcome.KEPT
-    if records.aborted is not None:
-        decided[records.aborted] = Outcome.ABORTED
-    if records.control is not None:
-        # Control records have no user key, whatever their bytes (C10).
-        decided[records.control] = Outcome.KEPT
-        decided[records.control & _removable(records, plan, passing)] = Outcome.MARKER_REMOVED
-    if records.repeated is not None:
-        decided[records.repeated] = Outcome.REPEATED
+    decided[records.aborted] = Outcome.ABORTED
+    # Control records have no user key, whatever their bytes (C10).
+    decided[records.control] = Outcome.KEPT
+    decided[records.control & removable] = Outcome.MARKER_REMOVED
+    decided[records.repeated] = Outcome.REPEATED
     return decided
 
 
@@ -123,14 +120,11 @@ def horizons(records: Records, plan: Parameters) -> Longs:
     stamped = np.where(_clean(records, plan), plan.stamp, NO_HORIZON)
     decided = np.where(_stamped(records) & ~records.has_older, records.horizon, stamped)
     decided = np.where(_passing(records), decided, NO_HORIZON)
-    own = records.keyless if records.control is None else records.keyless & ~records.control
-    return np.where(own, records.horizon, decided)
+    return np.where(records.keyless & ~records.control, records.horizon, decided)
 
 
 def _passing(records: Records) -> Flags:
     """Flags of the records that KIP-534 removes in two stages: tombstones, and markers without records left."""
-    if records.control is None or records.ended is None:
-        return records.tombstone
     return np.where(records.control, records.ended, records.tombstone)
 
 
@@ -147,11 +141,11 @@ def _clean(records: Records, plan: Parameters) -> Flags:
     return records.offset < plan.clean_below
 
 
-def _removable(records: Records, plan: Parameters, passing: Flags) -> Flags:
+def _removable(records: Records, plan: Parameters) -> Flags:
     """C9: stamped by an earlier commit, past the delete horizon, clean again now, and not the log end (C4).
 
     A tombstone that supersedes a record in this very commit must outlive it, or C2 would not hold.
     """
     due = _stamped(records) & (records.horizon <= plan.now) & _clean(records, plan)
-    removable: Flags = passing & due & (records.offset < plan.log_end_offset) & ~records.has_older
+    removable: Flags = _passing(records) & due & (records.offset < plan.log_end_offset) & ~records.has_older
     return removable

@@ -29,7 +29,7 @@ class Marks:
     columns: pa.Table
 
     @classmethod
-    def of(cls, records: int, **flags: Flags | pa.BooleanArray) -> "Marks":
+    def of(cls, records: int, **flags: Flags) -> "Marks":
         """Marks of so many records with these ``flags``."""
         unknown = pa.nulls(records, pa.bool_())  # shared, because large plans have billions of flags
         return cls(pa.table([flags.get(name, unknown) for name in _NAMES], _SCHEMA))
@@ -53,11 +53,6 @@ class Marks:
         """Number of records that are the newest of their key."""
         return self.records - (pc.sum(pc.invert(self.columns["newest"])).as_py() or 0)
 
-    @property
-    def excluded(self) -> Flags:
-        """Flags of the records that are not compared, whatever their key (C1, C10)."""
-        return self.flags("control") | self.flags("aborted") | self.flags("repeated")
-
     def part(self, start: int, records: int) -> "Marks":
         """The marks of ``records`` records from ``start`` on."""
         return Marks(self.columns.slice(start, records))
@@ -69,9 +64,7 @@ class Marks:
     @classmethod
     def joined(cls, parts: "Sequence[Marks]") -> "Marks":
         """Concatenate the marks of consecutive records."""
-        columns = pa.concat_tables([_SCHEMA.empty_table(), *(part.columns for part in parts)])
-        known = [name for name in _NAMES if columns[name].null_count < len(columns)]
-        return cls.of(len(columns), **{name: columns[name].combine_chunks() for name in known})
+        return cls(pa.concat_tables([part.columns for part in parts]))
 
 
 ROWS: Final = 1 << 20

@@ -61,7 +61,7 @@ class Target:
 
 
 def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]], target: Target) -> Change:
-    """Write the records that remain of ``segments``, neighbours in one plan; segments without marks are copied.
+    """Write the records that remain of ``segments``, neighbours in one plan; a copying lane has no marks.
 
     The fingerprint is the judge's; it covers the written records, in the form in which they were read.
     """
@@ -110,36 +110,31 @@ def _fates(counts: Sequence[int]) -> Counts:
 
 
 Outcomes: TypeAlias = NDArray[np.uint8]
-_Read: TypeAlias = tuple[Segment, Marks | None, pa.RecordBatch]
-"""Records of a segment with their marks; None means copy."""
+_Read: TypeAlias = tuple[Segment, Marks, pa.RecordBatch]
+"""Records of a segment with their marks."""
 
 
 def _read(inputs: PlanInputs, segments: Iterable[tuple[Segment, Marks | None]]) -> Iterator[_Read]:
     """The batches of every segment; a copying lane reads a segment as often as the table lists it."""
     for segment, marks in segments:
         for _ in range(segment.copies if inputs.plan.lane.traits.copies else 1):
-            start = 0
-            for batch in inputs.batches(segment):
-                yield segment, marks and marks.part(start, batch.num_rows), batch
-                start += batch.num_rows
+            for start, batch in inputs.batches(segment):
+                yield segment, marks.part(start, len(batch)) if marks else Marks.of(len(batch)), batch
 
 
 def _together(read: Iterable[_Read]) -> Iterator[_Read]:
     """``read`` with small neighbouring batches combined if the rules treat them alike, to save calls."""
-    for _, alike in groupby(read, lambda one: (one[0].level, one[1] is None)):
+    for _, alike in groupby(read, lambda one: one[0].level):
         for held in grouped(alike, _SMALL, lambda one: one[2].nbytes):
             segments, marks, batches = zip(*held, strict=True)
-            joined = Marks.joined([one for one in marks if one is not None]) if marks[0] is not None else None
-            yield segments[0], joined, pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+            yield segments[0], Marks.joined(marks), pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def _decided(
-    inputs: PlanInputs, segment: Segment, marks: Marks | None, batch: pa.RecordBatch, parameters: Parameters
+    inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.RecordBatch, parameters: Parameters
 ) -> tuple[Outcomes, Longs | None]:
     """The outcome of every record of ``batch``, and the delete horizons to write; None keeps the records' own."""
-    if marks is None:
-        return np.full(batch.num_rows, Outcome.KEPT, dtype=np.uint8), None
-    if inputs.plan.lane.traits.serves_requests:
+    if not inputs.plan.lane.traits.cleans:
         return np.where(marks.flags("taken_out"), np.uint8(Outcome.ERASED), np.uint8(Outcome.KEPT)), None
     records = _records(inputs, segment, marks, batch)
     return outcomes(records, parameters), horizons(records, parameters)
@@ -165,7 +160,6 @@ def _records(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.Recor
     if columns.is_tombstone is not None:
         tombstone = columns.is_tombstone.mask(batch).to_numpy(zero_copy_only=False)
     held = batch.column(columns.delete_horizon).cast(pa.int64()).fill_null(NO_HORIZON)
-    states = ("control", "aborted", "ended") if inputs.plan.transactional else ()
     return Records(
         offset=inputs.offsets(batch, segment),
         keyless=keyless,
@@ -174,9 +168,11 @@ def _records(inputs: PlanInputs, segment: Segment, marks: Marks, batch: pa.Recor
         tombstone=tombstone,
         horizon=held.to_numpy(zero_copy_only=False),
         level=segment.level,
+        control=marks.flags("control"),
+        aborted=marks.flags("aborted"),
+        ended=marks.flags("ended"),
         repeated=marks.flags("repeated"),
         removed_before=segment.level == REMOVED,
-        **{name: marks.flags(name) for name in states},
     )
 
 
@@ -184,10 +180,7 @@ def _destinations(decided: Outcomes, level_out: int) -> Iterator[tuple[int, Flag
     """The target level of each outcome that is written, with flags of the records that have this outcome."""
     levels = {Outcome.QUARANTINED: QUARANTINED, Outcome.TOMBSTONE_REMOVED: REMOVED}
     for level in dict.fromkeys((level_out, QUARANTINED, REMOVED)):
-        chosen = np.zeros(len(decided), dtype=np.bool_)
-        for one in WRITTEN:
-            if levels.get(one, level_out) == level:
-                chosen |= decided == one
+        chosen = np.isin(decided, [one for one in WRITTEN if levels.get(one, level_out) == level])
         if chosen.any():
             yield level, chosen
 
@@ -244,8 +237,5 @@ class _Writers:
 
     def close(self) -> list[tuple[int, DataFile]]:
         """Close all files; returns them in order of creation, with their levels."""
-        while self._open:
-            place = next(iter(self._open))
-            self._done.append((place[0], self._open[place].close()))
-            del self._open[place]
+        self._done += ((level, writer.close()) for (level, _), writer in self._open.items())
         return self._done

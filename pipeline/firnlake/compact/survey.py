@@ -28,11 +28,10 @@ from firnlake.table.segment import Segment
 from firnlake_expectations.temporary import temporary_folder
 
 KEY_BYTES: Final = 512 << 20
-"""Maximum bytes of keys, with the data kept beside them, that a survey compares as arrays (approximate)."""
+"""Maximum bytes of keys, with the data kept beside them, that a survey compares as arrays (approximate). Keys count as
+half of their files: with more of them, DuckDB takes hardly longer."""
 _BESIDE: Final = 64
 """Bytes kept per key: its code, its offset, its place, and its part of the hash table."""
-_ENCODED: Final = 8
-"""How many times larger keys are in memory than in a file, where what they have in common is stored once."""
 MEMORY_BYTES: Final = 512 << 20
 """Memory limit of DuckDB; it spills data beyond this limit to disk."""
 READERS: Final = 4
@@ -62,16 +61,10 @@ class Survey(Generic[M]):
         return cls({path: own for path, own in marks.items() if path not in in_place}, in_place)
 
 
-NO_SURVEY: Final[Survey[Any]] = Survey({}, frozenset())
-"""Of a plan that copies its records."""
-
-
 def has_many_keys(inputs: PlanInputs) -> bool:
     """True if the keys to compare are more than a task should hold in memory."""
     compared, _ = _head_and_tail(inputs)
-    told = ((one, inputs.key_bytes.get(one.path)) for one in compared)
-    keys = (one.bytes // 2 if size is None else size * _ENCODED for one, size in told)
-    return sum(segment.records * _BESIDE for segment in compared) + sum(keys) > KEY_BYTES
+    return sum(one.records * _BESIDE + one.bytes // 2 for one in compared) > KEY_BYTES
 
 
 def survey(inputs: PlanInputs) -> Survey[Marks]:
@@ -153,7 +146,7 @@ def _looked_up(
     them that are ``superseded`` in the tail."""
 
     def keys(segment: Segment) -> list[pa.Array]:
-        return [keys_of(batch, inputs.columns.key) for batch in inputs.batches(segment, inputs.columns.key)]
+        return [keys_of(batch, inputs.columns.key) for _, batch in inputs.batches(segment, inputs.columns.key)]
 
     with ThreadPoolExecutor(READERS) as readers:
         parts = list(readers.map(keys, tail))
@@ -178,7 +171,7 @@ def _read(inputs: PlanInputs, segments: Sequence[Segment], *, keys: bool) -> tup
 
     def narrow(segment: Segment) -> pa.Table:
         batches = []
-        for batch in inputs.batches(segment, list(dict.fromkeys(names))):
+        for _, batch in inputs.batches(segment, list(dict.fromkeys(names))):
             arrays = [inputs.offsets(batch, segment), *([keys_of(batch, columns.key)] if keys else [])]
             arrays += transactions.columns_of(batch) if transactional else []
             batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
@@ -215,7 +208,7 @@ def _key_type(inputs: PlanInputs) -> pa.DataType:
 
 def _compared(keys: pa.Array | pa.ChunkedArray, before: Marks) -> pa.Array | pa.ChunkedArray:
     """``keys``, with NULL for records that neither supersede nor are superseded, whatever their key (C1, C10)."""
-    excluded = before.excluded
+    excluded = before.flags("control") | before.flags("aborted") | before.flags("repeated")
     return pc.if_else(pa.array(excluded), pa.scalar(None, keys.type), keys) if excluded.any() else keys
 
 
@@ -237,19 +230,14 @@ _ROWS: Final = 1 << 15
 def on_disk(inputs: PlanInputs) -> Survey[Marks]:
     """Compare the keys of ``inputs`` by DuckDB. Raises what ``survey`` does, and UnavailableError for a full disk."""
     before = before_keys(inputs)
-    flags = np.zeros((2, sum(mark.records for mark in before)), dtype=np.bool_)
-    for batch in _newest(inputs, before):
-        flag(flags[0], flags[1], batch)
-    parts = np.split(flags, np.cumsum([mark.records for mark in before])[:-1], axis=1)
-    marks = [mark.having(newest=one[0], has_older=one[1]) for mark, one in zip(before, parts, strict=True)]
-    return Survey.of(inputs.plan, dict(zip((one.path for one in inputs.segments), marks, strict=True)))
-
-
-def flag(newest: Flags, has_older: Flags, rows: pa.RecordBatch) -> None:
-    """Set the flags of the newest records in ``rows``."""
-    places = rows["place"].to_numpy()
-    newest[places] = True
-    has_older[places] = rows["has_older"].to_numpy(zero_copy_only=False)
+    sizes = [mark.records for mark in before]
+    newest, has_older = np.zeros((2, sum(sizes)), dtype=np.bool_)
+    for rows in _newest(inputs, before):
+        places = rows["place"].to_numpy()
+        newest[places] = True
+        has_older[places] = rows["has_older"].to_numpy(zero_copy_only=False)
+    parts = Marks.joined(before).having(newest=newest, has_older=has_older).split(sizes)
+    return Survey.of(inputs.plan, dict(zip((one.path for one in inputs.segments), parts, strict=True)))
 
 
 def before_keys(inputs: PlanInputs) -> list[Marks]:
@@ -276,16 +264,14 @@ def keys_of_segment(
     inputs: PlanInputs, segment: Segment, before: Marks, first: int
 ) -> Iterator[tuple[pa.RecordBatch, Marks]]:
     """All records of ``segment`` as rows of KEYS, with their marks ``before``; ``first`` is the place of the first."""
-    start = 0
     names = [*inputs.columns.key, inputs.columns.offset]
-    for batch in inputs.batches(segment, list(dict.fromkeys(names))):
+    for start, batch in inputs.batches(segment, list(dict.fromkeys(names))):
         marks = before.part(start, len(batch))
         keys = _compared(bytes_of(keys_of(batch, inputs.columns.key)), marks)
         places = np.arange(first + start, first + start + len(batch))
         removed = pa.repeat(pa.scalar(segment.level == REMOVED), len(batch))
         columns = [keys, inputs.offsets(batch, segment), places, removed]
         yield pa.RecordBatch.from_arrays(columns, schema=KEYS), marks
-        start += len(batch)
 
 
 def _newest(inputs: PlanInputs, before: Sequence[Marks]) -> Iterator[pa.RecordBatch]:

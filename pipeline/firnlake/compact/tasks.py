@@ -18,7 +18,7 @@ from firnlake.compact.inputs import PlanInputs, grouped
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.spark_survey import suits_spark, survey_on_spark
-from firnlake.compact.survey import NO_SURVEY, M, Survey, survey
+from firnlake.compact.survey import M, Survey, survey
 from firnlake.engine.engine import Engine
 from firnlake.engine.spark import SparkEngine
 from firnlake.errors import FirnError, contained
@@ -107,7 +107,7 @@ def _surveyed(folder: str, inputs: PlanInputs) -> Survey[StoredMarks]:
 
 def _whole(target: Target, inputs: PlanInputs) -> Change:
     """Survey a plan, and write all its outputs."""
-    surveyed = NO_SURVEY if inputs.copies else survey(inputs)
+    surveyed = survey(inputs)
     parts = [_done(task) for task in _rewrite_tasks(inputs, surveyed, target)]
     return Change.joined(inputs.plan, parts, surveyed.in_place)
 
@@ -126,46 +126,41 @@ def _rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> l
 def rewritten(attempt: Attempt) -> ByPlan[Change]:
     """Compact plans of the lanes that rewrite all their inputs.
 
-    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task.
+    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. What is copied
+    needs no survey.
     """
     folder = f"{attempt.target.folder}/marks"
+    by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
     try:
-        done, surveys, failed = _first_round(attempt, folder)
-        by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
+        found, failed = _first_round(attempt, folder)
+        surveys = {plan_id: one for plan_id, one in found.items() if isinstance(one, Survey)}
         tasks = [one for plan_id, own in surveys.items() for one in _rewrite_tasks(by_id[plan_id], own, attempt.target)]
         parts, not_written = attempt.run("rewrite", tasks)
     finally:
         delete_attempt(attempt.table, folder)
+    done = {plan_id: one for plan_id, one in found.items() if isinstance(one, Change)}
     for plan_id, surveyed in surveys.items():
         if plan_id not in not_written:
             done[plan_id] = Change.joined(by_id[plan_id].plan, parts.get(plan_id, ()), surveyed.in_place)
     return done, failed | not_written
 
 
-def _first_round(
-    attempt: Attempt, folder: str
-) -> tuple[dict[str, Change], dict[str, Survey[StoredMarks]], dict[str, FirnError]]:
-    """The results of small plans, the surveys of large plans, and errors. Marks go to ``folder``."""
-    surveys: dict[str, Survey[StoredMarks]] = {}
+def _first_round(attempt: Attempt, folder: str) -> ByPlan[Change | Survey[StoredMarks]]:
+    """The results of small plans, and the surveys of large plans. Marks go to ``folder``."""
+    found: dict[str, Change | Survey[StoredMarks]] = {}
     tasks: list[Task[Survey[StoredMarks] | Change]] = []
     failed: dict[str, FirnError] = {}
     for inputs in attempt.plans:
-        if isinstance(attempt.engine, SparkEngine) and not inputs.copies and suits_spark(inputs):
+        if inputs.plan.lane.traits.copies:
+            found[inputs.plan.id] = Survey({}, frozenset())
+        elif isinstance(attempt.engine, SparkEngine) and suits_spark(inputs):
             try:
-                surveys[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
+                found[inputs.plan.id] = survey_on_spark(inputs, attempt.engine, folder, f"survey {attempt.title}")
             except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one plan
                 failed[inputs.plan.id] = contained(error, inputs.plan.subject)
         elif inputs.bytes <= WHOLE_BYTES:
             tasks.append((inputs, partial(_whole, attempt.target)))
-        elif inputs.copies:
-            surveys[inputs.plan.id] = NO_SURVEY
         else:
             tasks.append((inputs, partial(_surveyed, folder)))
-    done: dict[str, Change] = {}
     answers, errors = attempt.run("compact", tasks)
-    for plan_id, (answer,) in answers.items():
-        if isinstance(answer, Change):
-            done[plan_id] = answer
-        else:
-            surveys[plan_id] = answer
-    return done, surveys, failed | errors
+    return found | {plan_id: answer for plan_id, (answer,) in answers.items()}, failed | errors

@@ -22,20 +22,18 @@ SCHEMA: Final = pa.schema(
 """``ends`` is COMMIT or ABORT for a marker, and NONE for any other record."""
 NONE, ABORT, COMMIT = -1, 0, 1
 _NO_PRODUCER: Final = np.iinfo(np.int64).min
-_KINDS: Final = {ABORT: b"\x00\x00", COMMIT: b"\x00\x01"}
-"""Control record types, which follow two bytes of version in the key (Kafka's ControlRecordType)."""
+_KINDS: Final = (b"\x00\x00", b"\x00\x01")
+"""The control record types of ABORT and COMMIT, which follow two bytes of version in the key (Kafka's
+ControlRecordType)."""
 
 
 def columns_of(batch: pa.RecordBatch) -> list[pa.Array]:
     """The columns of SCHEMA from COLUMNS of ``batch``."""
     control, transactional = (pc.fill_null(batch.column(name), fill_value=False) for name in COLUMNS[:2])
-    ends: pa.Array = pa.repeat(pa.scalar(NONE, pa.int8()), len(batch))
-    if control.true_count:
-        kinds = pc.binary_slice(batch.column("key"), 2, 4)
-        for kind, text in _KINDS.items():
-            is_kind = pc.and_(control, pc.fill_null(pc.equal(kinds, text), fill_value=False))
-            ends = pc.if_else(is_kind, pa.scalar(kind, pa.int8()), ends)
-    return [control, transactional, pc.fill_null(batch.column("producer_id"), _NO_PRODUCER), ends]
+    kinds = pc.binary_slice(batch.column("key"), 2, 4)
+    ends = pc.if_else(control, pc.index_in(kinds, value_set=pa.array(_KINDS, kinds.type)), None)
+    producer = pc.fill_null(batch.column("producer_id"), _NO_PRODUCER)
+    return [control, transactional, producer, pc.fill_null(ends, NONE).cast(pa.int8())]
 
 
 def states(records: pa.Table, levels: NDArray[Any], markers: Sequence[Marker]) -> tuple[Flags, Flags, Flags]:

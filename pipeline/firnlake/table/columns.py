@@ -314,12 +314,6 @@ class ColumnRoles(FrozenModel):
         """False for Kafka's columns."""
         return bool(self.ids)
 
-    def key_bytes_in(self, file: DataFile, schema: Schema) -> int | None:
-        """Bytes that the key's columns take in ``file``; None when the file's manifest entry does not say."""
-        sizes = file.column_sizes or {}
-        ids = [schema.find_field(name).field_id for name in self.key]
-        return sum(sizes[one] for one in ids) if all(one in sizes for one in ids) else None
-
     def owner(self, table: Table, file: DataFile) -> TopicPartition | None:
         """The topic partition of the records in ``file``; ``topic_name`` and 0 if the table lacks these columns.
 
