@@ -166,13 +166,11 @@ class Keeping:
         version, state = self.present[place], self.outlook.state
         if version.offset < self.erased_below:
             return self._to_be_erased()
-        for lane, cleaning in self._due.items():
+        for cleaning, when in self._cleanings:
             if going := cleaning.going.get(place):
-                return Reason(going.rule, f"{going.text}; lane {lane} removes it, and is due")
+                return Reason(going.rule, f"{going.text}; {when}")
         if not state.policy.compacts:
             return Reason("C19", "within the retention of its topic, which is not compacted")
-        if self._top and (going := self._top.going.get(place)):
-            return Reason(going.rule, f"{going.text}; lane {TOP} removes it once it is due")
         held, newer, cause = self.outlook.obstacle(version.path), self._newer(version), ""
         if self.is_aborted(version):
             cause = _reason(Outcome.ABORTED, version).text
@@ -196,8 +194,8 @@ class Keeping:
             )
         if held:
             return Reason(held.rule, f"{what}; its segment {held.text}", held.until_ms)
-        assert self._top  # otherwise the record's segment would be held
-        return self._top.waiting_for(place)
+        (*_, (top, _)) = self._cleanings  # otherwise the record's segment would be held
+        return top.waiting_for(place)
 
     def is_aborted(self, version: Version) -> bool:
         """True for a record of an aborted transaction; such a record supersedes nothing (C10). Levels 2 and 3 hold only
@@ -217,13 +215,12 @@ class Keeping:
         return replace(answer.reason, text=f"its key is to be erased; {what}")
 
     @cached_property
-    def _due(self) -> Mapping[Lane, "Cleaning"]:
-        return {lane: Cleaning(self, plan) for lane, plan in self.outlook.due.items()}
-
-    @cached_property
-    def _top(self) -> "Cleaning | None":
-        plan = None if TOP in self.outlook.failed else self.outlook.top
-        return Cleaning(self, plan) if plan else None
+    def _cleanings(self) -> Sequence[tuple["Cleaning", str]]:
+        """The due plans, and then that of the highest lane, due or not, unless it failed; each with when it is made."""
+        plans = [(plan, f"lane {lane} removes it, and is due") for lane, plan in self.outlook.due.items()]
+        if self.outlook.top and TOP not in self.outlook.failed:
+            plans.append((self.outlook.top, f"lane {TOP} removes it once it is due"))
+        return [(Cleaning(self, plan), when) for plan, when in plans]
 
 
 class Cleaning:

@@ -25,7 +25,7 @@ from firnlake.iceberg.branches import max_snapshot_age, number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Finding, Kind
 from firnlake.lanes.erase import requested_in
-from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write_certificate
+from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write
 from firnlake.lanes.erasure.search import OLDER, Problem, Search
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
@@ -84,7 +84,7 @@ def certify(lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: 
                 continue
             if document is None:
                 document = _certificate(table, identifier, one, result, now_ms, versions)
-                write_certificate(table, request_id, json.dumps(document, indent=1))
+                write(table, request_id, "certificate.json", json.dumps(document, indent=1))
             issued.append(document)
     pages = {document["request"]: _export(lake, identifier, document) for document in issued}
     if pages:

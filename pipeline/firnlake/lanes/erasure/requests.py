@@ -323,16 +323,12 @@ def write_reads(table: Table, request_id: str, files: Sequence[Read], served: Ma
     """Write down what was found in ``files``, and which partitions are ``served`` (`_Reads`)."""
     if files or served:
         document = _Reads(files=tuple(files), served=served or {}).model_dump_json(exclude_defaults=True)
-        _write(table, f"{request_id}.{uuid.uuid4().hex}.reads.json", document)
+        write(table, request_id, f"{uuid.uuid4().hex}.reads.json", document)
 
 
-def write_certificate(table: Table, request_id: str, document: str) -> None:
-    """Write the certificate of a request that has none."""
-    _write(table, f"{request_id}.certificate.json", document)
-
-
-def _write(table: Table, name: str, document: str) -> None:
-    write_whole(table, f"{_folder(table)}/{name}", document.encode())
+def write(table: Table, request_id: str, kind: str, document: str) -> None:
+    """Write a document of a request; its name ends in ``kind``, such as `certificate.json`."""
+    write_whole(table, f"{_folder(table)}/{request_id}.{kind}", document.encode())
 
 
 # Asking.
@@ -369,7 +365,7 @@ def ask(
     def withdraw() -> None:
         # Others may have read the document, so it stays.
         if tried:
-            _write(table, f"{tried[-1].id}.withdrawn", "withdrawn\n")
+            write(table, tried[-1].id, "withdrawn", "withdrawn\n")
 
     def changes(current: Table) -> Mapping[str, BranchChange]:
         """Write the request, and then give main a newer snapshot."""
@@ -389,7 +385,7 @@ def ask(
             outside=_outside(current),
         )
         tried.append(request)
-        _write(current, f"{request.id}.json", request.model_dump_json())
+        write(current, request.id, "json", request.model_dump_json())
         return {MAIN_BRANCH: BranchChange()}
 
     try:
