@@ -8,6 +8,7 @@ import numpy as np
 from firnlake.clock import exact_span, show_span
 from firnlake.lanes.answer import ALMOST, Figures, Traits, Waits, Work
 from firnlake.lanes.dirty_ratio import dirty_ratio, is_dirty, may_be_dirty
+from firnlake.table.policy import LONG_MAX
 from firnlake.table.segment import TAIL, UNKNOWN, Bools, Segment
 from firnlake.table.state import State
 from firnlake_expectations.wording import count
@@ -25,8 +26,7 @@ def look(state: State, force: bool) -> Work | Waits:
     if force and (dirty or (state.tail and not state.cleanable)):
         reason: str | None = f"forced, dirty ratio {dirty_ratio(state):.3f}"
     else:
-        left_out = state.head[len(dirty) :]
-        reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, left_out)
+        reason = (dirty_reason(state) if dirty else None) or tombstone_reason(state, dirty)
     if reason is None:
         return _waits(state, dirty)
     inputs = tuple(sorted((*dirty, *state.tail), key=lambda segment: segment.order))
@@ -88,13 +88,13 @@ def last_full_ms(state: State) -> int | None:
     return max((at_ms for at_ms in cleans if at_ms is not None), default=None)
 
 
-def tombstone_reason(state: State, left_out: Iterable[Segment]) -> str | None:
+def tombstone_reason(state: State, dirty: Iterable[Segment]) -> str | None:
     """Why expired tombstones make a full clean due, perhaps of the tail alone; None if they do not.
 
-    ``left_out`` are the segments of the head that a full clean would not take.
+    ``dirty`` are the segments of the head that a full clean would take.
     """
     records = sum(segment.records for segment in state.tail)
-    expired = expired_tombstones(state, left_out)
+    expired = expired_tombstones(state, dirty)
     if not expired or expired <= state.policy.tombstone_fraction * records:
         return None
     return (
@@ -103,16 +103,14 @@ def tombstone_reason(state: State, left_out: Iterable[Segment]) -> str | None:
     )
 
 
-def expired_tombstones(state: State, left_out: Iterable[Segment]) -> int:
+def expired_tombstones(state: State, dirty: Iterable[Segment]) -> int:
     """Number of tombstones in the tail that are known to have passed their delete horizon since the last full clean.
 
     A tombstone that the last full clean found past its horizon stayed for a reason (it is the log end, or older records
     are outside the inputs), and would stay again. Only a new cleanable head lets the next full clean remove the
     tombstone, and other triggers apply to the cleanable head.
     """
-    outside = [segment.base_offset for segment in left_out if segment.records]
-    outside += [stray.base_offset for stray in state.strays]
-    lowest = min(outside, default=None)
+    lowest = state.lowest_beside({segment.path for segment in (*dirty, *state.tail)})
     looked_at = last_full_ms(state)
     return sum(
         _expired(segment, state, looked_at if segment.by_firn else None)
@@ -142,9 +140,7 @@ def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...
 
     The tail needs no check, because it holds no record that is older than a removed tombstone of its key.
     """
-    lowest = min((segment.base_offset for segment in dirty), default=None)
-    if lowest is None:
-        return ()
+    lowest = min((segment.base_offset for segment in dirty), default=LONG_MAX)
     return tuple(segment for segment in state.removed_tombstones if segment.last_offset > lowest)
 
 

@@ -192,8 +192,8 @@ class Search:
 
     def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
-        for location, spec_id in self._named.specs.items():
-            if shown := key_fields(self._table, self._table.specs()[spec_id]):
+        for location, manifest in self._named.manifests.items():
+            if shown := key_fields(self._table, self._table.specs()[manifest.partition_spec_id]):
                 self._add(self._erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = set(map(path_of, (*self._named.snapshots, *self.sizes)))
         keys = {*key_ids(self._table)}
@@ -201,10 +201,10 @@ class Search:
         def shows(path: str, *bounds: Mapping[int, bytes] | None) -> bool:
             return path_of(path) not in there and any(not keys.isdisjoint(one or ()) for one in bounds)
 
-        for manifest, entry in self._named.removed:
+        for location, entry in self._named.removed:
             file = entry.data_file
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
-                self._look_at_bounds(manifest, file.file_path, entry)
+                self._look_at_bounds(location, file.file_path, entry)
         for other in (path for path in self.sizes if path.endswith(".avro") and path not in self._unread):
             with suppress(FileNotFoundError):
                 for path, *bounds in records(_content(self._files, other), _ENTRY):
@@ -284,23 +284,21 @@ class SnapshotFiles:
         sequence number."""
         self.removed: list[tuple[str, ManifestEntry]] = []
         """Entries for files that a commit has removed, each with the location of its manifest."""
-        self.specs: dict[str, int] = {}
-        """The partition spec of each manifest, by location."""
+        self.manifests: dict[str, ManifestFile] = {}
+        """The manifests, by location."""
         self.unreadable: dict[str, str] = {}
         """Why a manifest or a manifest list can't be read, by location."""
         for counted in statistics_of(table.metadata):
             self.snapshots[counted.statistics_path].add(counted.snapshot_id)
         for location in metadata_locations(table):
             self.snapshots[location].update()
-        manifests: dict[str, ManifestFile] = {}
         for snapshot, listed in ahead(partial(_answer, partial(manifests_of, table)), table.metadata.snapshots):
             for needed in filter(None, (snapshot.manifest_list, document_of(snapshot))):
                 self.snapshots[needed].add(snapshot.snapshot_id)
             for manifest in self._readable(snapshot.manifest_list, listed):
-                manifests[manifest.manifest_path] = manifest
+                self.manifests[manifest.manifest_path] = manifest
                 self.snapshots[manifest.manifest_path].add(snapshot.snapshot_id)
-        for manifest, entries in ahead(partial(_answer, partial(checked_entries, table.io)), manifests.values()):
-            self.specs[manifest.manifest_path] = manifest.partition_spec_id
+        for manifest, entries in ahead(partial(_answer, partial(checked_entries, table.io)), self.manifests.values()):
             for entry in self._readable(manifest.manifest_path, entries):
                 self._add(manifest.manifest_path, entry)
 
