@@ -70,7 +70,7 @@ class Versions:
         self._named = named
         self._files = DataFiles.of(table)
         self._planned: Callable[[int], Mapping[str, _Listed]] = cache(self._plan)
-        self._read: dict[frozenset[str], tuple[Version, ...]] = {}
+        self._read: dict[tuple[str, int], tuple[Version, ...]] = {}
 
     def of(self, snapshot_id: int, among: frozenset[str] | None = None) -> list[Version]:
         """The records in the snapshot, in offset order; if ``among`` is given, only those in these data files.
@@ -117,7 +117,7 @@ class Versions:
     def _versions(self, listed: _Listed) -> tuple[Version, ...]:
         # Row-level deletes determine which rows of a file a reader sees, so they are part of the cache's key.
         file, deletes = listed
-        seen = frozenset({file.file_path, *(one.path for one in (deletes.files if deletes else ()))})
+        seen = file.file_path, deletes.digest if deletes else 0
         if seen not in self._read:
             self._read[seen] = self._scanned(file, deletes)
         return self._read[seen]
@@ -133,17 +133,14 @@ class Versions:
             tombstones = condition.mask(rows).to_pylist() if condition else repeat(None)
             versions += (
                 Version(
-                    topic_partition=TopicPartition(
-                        row[names.topic] if names.topic else names.topic_name,
-                        row[names.partition] if names.partition else 0,
-                    ),
+                    topic_partition=TopicPartition(row.get(names.topic, names.topic_name), row.get(names.partition, 0)),
                     offset=row[names.offset],
                     level=row[names.level] or LANDED,
                     tombstone=bool(is_tombstone),
-                    timestamp_ms=row[names.timestamp] if names.timestamp else None,
+                    timestamp_ms=row.get(names.timestamp),
                     delete_horizon_ms=row[names.delete_horizon],
                     path=file.file_path,
-                    producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
+                    producer_id=row["producer_id"] if row.get("is_transactional") else None,
                 )
                 for row, is_tombstone in zip(in_ms(rows.select(columns)).to_pylist(), tombstones, strict=False)
                 # Records without a topic partition or an offset are in no log; the segment that holds them is reported.
