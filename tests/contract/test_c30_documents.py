@@ -75,6 +75,8 @@ def test_c30_a_certificate_is_never_written_again(scenario: Scenario) -> None:
     content = path.read_bytes()
     assert b"logs of Airflow, Spark and other engines" in content, "not covered (R23)"
     scenario.play("certify again", "later 9d", "maintain")
+    (page,) = scenario.table.certify(path.name.partition(".")[0]).pages.values()
+    assert "Certificate of erasure" in page.read_text(encoding="utf-8")
     assert path.read_bytes() == content
     (copy,) = (scenario.opened.lake.home / "reports" / "erasures" / scenario.name).glob("request-*.json")
     assert json.loads(copy.read_bytes()) == json.loads(content)
