@@ -164,12 +164,15 @@ class Policy(BaseModel):
     """Maximum bytes of files, tails included, per run of a lane."""
     cleaner_dedupe_buffer_size: Annotated[
         Size,
-        Field(ge=2 * KEY_BYTES),
+        Field(ge=1),
         # WarpStream has 128 MiB per topic partition of a job, and a key takes 41 bytes: 32 of hash, two integers of 4
         # bytes, and one byte. As many keys fit here.
         Setting(table_only=True, one_run=True, defaults={"kafka": 128 * MIB, "warpstream": 87_296_088}),
     ] = 32 * GIB
-    """Bytes for the keys of one plan, as Kafka counts them: a key takes 24, and a tenth of the buffer stays empty."""
+    """Bytes for the keys of the plans that `cleaner.threads` clean at the same time, as Kafka counts them: a key takes
+    24, and a tenth of the buffer stays empty."""
+    cleaner_threads: Annotated[Long, Field(ge=1), Setting(table_only=True)] = 1
+    """Number of plans that share `cleaner.dedupe.buffer.size`, in equal parts, as Kafka's cleaner threads do."""
     null_keys: Annotated[Literal["quarantine", "fail"], Setting()] = "quarantine"
     """`quarantine`: records without a key move to the branch `firn_quarantine`; `fail`: their topic partition is not
     cleaned."""
@@ -247,7 +250,7 @@ class Policy(BaseModel):
     @property
     def keys_per_plan(self) -> int:
         """Maximum distinct keys per plan, counted as Kafka does: whole slots, filled up to the load factor."""
-        return int(self.cleaner_dedupe_buffer_size // KEY_BYTES * _LOAD_FACTOR)
+        return int(self.cleaner_dedupe_buffer_size // self.cleaner_threads // KEY_BYTES * _LOAD_FACTOR)
 
     @cached_property
     def small_segment(self) -> tuple[int, int]:
@@ -505,6 +508,9 @@ def _contradictions(policy: Policy) -> Iterator[tuple[str, int, str]]:
         # Firn must be able to read its own segments again. The default adapts to the limit; a set value is checked.
         if "segment_bytes" in policy.model_fields_set and policy.segment_bytes > limit:
             yield "segment.bytes", policy.segment_bytes, f"at most {name}, which is {readable(name, str(limit))}"
+    if policy.keys_per_plan < 1:
+        room = f"at least {2 * KEY_BYTES} for each of cleaner.threads, which is {policy.cleaner_threads}"
+        yield "cleaner.dedupe.buffer.size", policy.cleaner_dedupe_buffer_size, room
 
 
 def nearest(key: str) -> str:
