@@ -75,24 +75,26 @@ def until(state: State, lanes: Collection[Lane] = tuple(Lane), quiet_until_ms: i
     written; None when only new data can change that, or something blocks the topic partition.
 
     As time passes, more segments become cleanable or pass a limit, and never fewer, so a lane that is due stays due.
-    Therefore a binary search finds the first such clock among the few at which anything changes. None of them before
-    ``quiet_until_ms`` (function ``quiet_until``) is asked for, and mostly the first one from then on is found.
+    Therefore a binary search finds the first such clock among the few at which anything changes. None has work before
+    ``quiet_until_ms`` (function ``quiet_until``), which mostly is that clock.
     """
     if state.blockers:
         return None
-    clocks = [clock for clock in state.turning_points if clock >= quiet_until_ms]
     # The later lanes of a run become due more often with time, so they are asked first.
     asked = [*lanes][::-1]
 
     def is_due(clock: int) -> bool:
         return has_work(replace(state, now_ms=clock), asked)
 
-    first = 0 if clocks and is_due(clocks[0]) else bisect_left(clocks, True, lo=min(1, len(clocks)), key=is_due)  # noqa: FBT003  # the value
+    if quiet_until_ms > state.now_ms and is_due(quiet_until_ms):
+        return quiet_until_ms
+    clocks = state.turning_points
+    first = bisect_left(clocks, True, key=is_due)  # noqa: FBT003  # the value
     return clocks[first] if first < len(clocks) else None
 
 
 def quiet_until(figures: Figures) -> Ints:
-    """[P] A clock (epoch milliseconds) up to which no lane has work unless something is written: that of ``figures``
+    """[P] A clock (epoch milliseconds) before which no lane has work unless something is written: that of ``figures``
     where one may have work now, and at most that of a year later."""
     now = np.full(len(figures.segments), figures.now_ms)
     latest = now + _YEAR_MS
