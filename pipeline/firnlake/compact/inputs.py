@@ -105,14 +105,10 @@ class PlanInputs:
     def batches(self, segment: Segment, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The records of ``segment`` that readers see, in file order, each batch with the place of its first record.
         Places count only these records."""
-        hidden, first, place = self.hidden(segment), 0, 0
-        for batch in self.files.batches(self.sources[segment.path], columns):
-            own = None if hidden is None else hidden[first : first + batch.num_rows]
-            first += batch.num_rows
-            seen = batch if own is None or not own.any() else batch.filter(pa.array(~own))
-            if seen.num_rows:
-                yield place, seen
-            place += seen.num_rows
+        place = 0
+        for batch in self._hidden.visible(self.sources[segment.path], columns):
+            yield place, batch
+            place += batch.num_rows
 
     @property
     def bytes(self) -> int:

@@ -350,6 +350,16 @@ class HiddenRecords:
         """
         return self._found(source)[0] if source.path in self._deletes else None
 
+    def visible(self, source: Source, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of the data file that readers see, in file order. Raises as ``of`` does."""
+        hidden, first = self.of(source), 0
+        for batch in self._files.batches(source, columns):
+            own = None if hidden is None else hidden[first : first + batch.num_rows]
+            first += batch.num_rows
+            seen = batch if own is None or not own.any() else batch.filter(pa.array(~own))
+            if seen.num_rows:
+                yield seen
+
     def by_values_only(self, source: Source) -> Flags:
         """A flag for each record of the data file, true if an equality delete hides it and no position delete does.
         Raises as ``of`` does."""

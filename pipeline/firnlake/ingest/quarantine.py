@@ -180,9 +180,8 @@ def _rows(table: Table, columns: ColumnRoles, jobs: Mapping[str, str]) -> tuple[
     files, parts, moved = DataFiles.of(table), [], []
     for entry, deletes in read_entries(on_branch(table, QUARANTINE), among=jobs):
         source = Source.of(entry.data_file)
-        hidden = HiddenRecords(files, {source.path: deletes}).of(source) if deletes else None
-        found = pa.Table.from_batches(files.batches(source), files.arrow_schema())
-        parts.append(found if hidden is None else found.filter(pa.array(~hidden)))
+        hidden = HiddenRecords(files, {source.path: deletes} if deletes else {})
+        parts.append(pa.Table.from_batches(hidden.visible(source), files.arrow_schema()))
         moved.append(pa.repeat(jobs[source.path], parts[-1].num_rows))
     rows = pa.concat_tables(parts)
     names = (columns.topic, columns.partition, columns.offset)

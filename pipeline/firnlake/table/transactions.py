@@ -184,13 +184,7 @@ class _Reader:
 
     def _read(self, segment: Segment, flag: str, columns: Sequence[str]) -> pa.Table:
         """The ``columns`` of those records that readers see and in which the column ``flag`` is true."""
-        source, names = self._sources[segment.path], [flag, *columns]
-        hidden, first = self._hidden.of(source), 0
-        found = []
-        for batch in self._files.batches(source, names):
-            flagged = batch.column(flag)
-            if hidden is not None:
-                flagged = pc.and_(flagged, pa.array(~hidden[first : first + len(batch)]))
-            found.append(batch.filter(flagged))
-            first += len(batch)
+        names = [flag, *columns]
+        visible = self._hidden.visible(self._sources[segment.path], names)
+        found = [batch.filter(batch.column(flag)) for batch in visible]
         return pa.Table.from_batches(found, self._files.arrow_schema(names)).select(list(columns))
