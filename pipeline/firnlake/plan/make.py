@@ -147,8 +147,8 @@ def plan_lanes(
     is left out unless ``force`` asks for another try (C20). Raises RefusedError for an unknown table, a table without
     the record columns, a wrong property, or a scope that the table or the only lane can't keep to.
     """
-    if len(lanes) == 1:
-        scope.check(*lanes)
+    if len(lanes) == 1 and (obstacle := scope.obstacle(*lanes)):
+        raise RefusedError(obstacle)
     chosen = [lane for lane in lanes if not scope.obstacle(lane)]
     # Retention drops segments whatever they hold, so it need not read transactions.
     reads = any(lane.traits.writes != "nothing" for lane in chosen)

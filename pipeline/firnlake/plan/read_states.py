@@ -46,11 +46,6 @@ class Scope:
         allowed = "topics and topic partitions, because only the table's properties set its retention"
         return f"lane {lane} can't be restricted to {self}; allowed: {allowed}"
 
-    def check(self, lane: Lane) -> None:
-        """Raise RefusedError when ``lane`` can't keep to this scope."""
-        if obstacle := self.obstacle(lane):
-            raise RefusedError(obstacle)
-
     def topic_partitions(self, segments: Segments) -> frozenset[TopicPartition]:
         """The topic partitions with ``segments`` that this scope names; empty if it names none and so covers all.
 

@@ -136,15 +136,11 @@ class Values:
         """[N] True where the metrics leave open which values the column has."""
         return (self.nulls < 0) | ~(self.bounded | self.all_null)
 
-    def lowest(self, otherwise: int) -> Ints:
-        """[N] The lowest integer or time, or ``otherwise`` where it is unknown."""
-        return _ints(self.low, self.ranged, otherwise)
+    def range(self, otherwise: int) -> tuple[Ints, Ints]:
+        """[N] The lowest and the highest integer or time, each ``otherwise`` where it is unknown."""
+        return _ints(self.low, self.ranged, otherwise), _ints(self.high, self.ranged, otherwise)
 
-    def highest(self, otherwise: int) -> Ints:
-        """[N] The highest integer or time, or ``otherwise`` where it is unknown."""
-        return _ints(self.high, self.ranged, otherwise)
-
-    def range(self, number: int) -> tuple[Any, Any] | None:
+    def bounds(self, number: int) -> tuple[Any, Any] | None:
         """The bounds in a file, each None when unknown; None when every record has NULL."""
         return None if self.all_null[number] else (self.low[number], self.high[number])
 
@@ -273,19 +269,20 @@ class Classifier:
         self._read_footers(files, values, data_bytes)
         topic = values[roles.topic] if roles.topic else _constant(roles.topic_name, records)
         partition = values[roles.partition] if roles.partition else _constant(0, records)
-        times = values[roles.timestamp] if roles.timestamp else _constant(None, records)
+        timestamps = values[roles.timestamp] if roles.timestamp else _constant(None, records)
         known = topic.single & partition.single
         in_level, offsets, horizons = values[roles.level], values[roles.offset], values[roles.delete_horizon]
         levels = _ints(in_level.low, self._is_one_level(in_level), LANDED)
         partitions = _ints(partition.low, known, 0)
-        oldest, newest = (bounds // self._per_ms for bounds in (times.lowest(0), times.highest(0)))
+        oldest, newest = (times // self._per_ms for times in timestamps.range(0))
+        first, last = offsets.range(-1)
         facts: dict[str, Any] = {
             "topic": topic.low,
             "partition": partitions,
             "path": files.paths,
             "level": levels,
-            "base_offset": offsets.lowest(-1),
-            "last_offset": offsets.highest(-1),
+            "base_offset": first,
+            "last_offset": last,
             "records": records,
             "bytes": sizes,
             "data_bytes": np.where((data_bytes > 0) & (data_bytes <= sizes), data_bytes, sizes),
@@ -311,8 +308,8 @@ class Classifier:
                 facts["problem"][number] = problem
         defaults = {one.name: [one.default] * len(records) for one in fields(Segment)}
         rows = pa.table([pa.array((defaults | facts)[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
-        starts, unknown = np.maximum(0, offsets.lowest(0)).tolist(), _where(~known & (records > 0))
-        strays = tuple(self._stray(files, topic, partition, starts[number], number) for number in unknown)
+        unknown = _where(~known & (records > 0))
+        strays = tuple(self._stray(files, topic, partition, max(0, int(first[one])), one) for one in unknown)
         return ManifestContents(rows.filter(pa.array(known)), strays)
 
     def _read_footers(self, files: Files, values: Mapping[str, Values], data_bytes: Ints) -> None:
@@ -412,7 +409,7 @@ class Classifier:
                     "epoch); allowed: times of the years 1 to 9999"
                 )
                 yield number, problem
-        first = values[roles.offset].lowest(0)
+        first, _ = values[roles.offset].range(0)
         for number in _where(first < 0):
             yield number, f"has offset {first[number]}; allowed: 0 or more"
 
@@ -437,8 +434,8 @@ class Classifier:
         return UnassignedFile(
             path=files.paths[number],
             problem=problem,
-            topics=topic.range(number),
-            partitions=partition.range(number),
+            topics=topic.bounds(number),
+            partitions=partition.bounds(number),
             base_offset=base_offset,
             place=files.place(number),
             data_sequence_number=files.numbers[number],

@@ -157,7 +157,10 @@ def check(table: Table, identifier: str) -> None:
     Raises RefusedError, which names each wrong column with what was found and what is allowed (C26).
     """
     columns = {field.name: field.field_type for field in table.schema().fields}
-    optional = [field for field in _TRANSACTION_COLUMNS if field.name in columns]
+    decides = any(name in columns for name in DECIDING_COLUMNS)
+    optional = [
+        one for one in _TRANSACTION_COLUMNS if one.name in columns or (decides and one.name in DECIDING_COLUMNS)
+    ]
     wrong = [
         f"{field.name} is {columns.get(field.name, 'missing')}, allowed: {field.field_type}"
         for field in (*_COLUMNS, *optional)
@@ -166,12 +169,6 @@ def check(table: Table, identifier: str) -> None:
     if wrong:
         raise RefusedError(
             f"table {identifier} does not have the record columns (`firn adopt` maps other columns): {'; '.join(wrong)}"
-        )
-    missing = [name for name in DECIDING_COLUMNS if name not in columns]
-    if 0 < len(missing) < len(DECIDING_COLUMNS):
-        raise RefusedError(
-            f"table {identifier} has some of the columns for transactions; missing: {', '.join(missing)}; allowed: all "
-            f"of {', '.join(DECIDING_COLUMNS)}, or none"
         )
     names = {field.field_id: field.name for field in table.schema().fields}
     spec = [f"{field.transform}({names.get(field.source_id)}) as {field.name}" for field in table.spec().fields]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from math import inf
 from typing import TypeVar
 
 from firnlake.clock import exact_span
@@ -62,8 +63,8 @@ class Budget:
 
     bytes: int
     records: int
-    keys: int | None
-    """None if the plan compares no keys."""
+    keys: float
+    """Infinite if the plan compares no keys."""
 
     def oldest(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         """The oldest ``segments`` that fit together."""
@@ -76,9 +77,8 @@ class Budget:
         for group in groups:
             bytes_left -= sum(segment.bytes for segment in group)
             records_left -= sum(segment.records for segment in group)
-            if keys_left is not None:
-                keys_left -= keys_of(group)
-            if bytes_left < 0 or records_left < 0 or (keys_left is not None and keys_left < 0):
+            keys_left -= keys_of(group)
+            if min(bytes_left, records_left, keys_left) < 0:
                 break
             taken.append(group)
         return taken
@@ -280,7 +280,7 @@ class State:
         the run but not towards those of the plan."""
         policy = self.policy
         of_run = policy.run_max_bytes - sum(segment.bytes for segment in tail)
-        keys = policy.keys_per_plan if compares_keys else None
+        keys = policy.keys_per_plan if compares_keys else inf
         return Budget(min(policy.plan_max_bytes, of_run), policy.plan_max_records, keys)
 
     @cached_property

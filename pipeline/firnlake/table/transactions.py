@@ -83,13 +83,9 @@ class Transactions:
         markers = pa.concat_tables(outside).filter(pc.field("offset") > first).sort_by("offset")
         between, past = markers.filter(pc.field("offset") <= last), markers.filter(pc.field("offset") > last)
         nearest = past.group_by("producer_id", use_threads=False).aggregate([("offset", "first"), ("commit", "first")])
-        rows = [
-            *zip(*(between[name].to_pylist() for name in MARKERS.names), strict=True),
-            *zip(*(nearest[name].to_pylist() for name in ("producer_id", "offset_first", "commit_first")), strict=True),
-        ]
-        return tuple(
-            sorted((Marker(*row) for row in set(rows)), key=lambda marker: (marker.offset, marker.producer_id))
-        )
+        nearest = nearest.select(["producer_id", "offset_first", "commit_first"]).rename_columns(MARKERS.names)
+        rows = pa.concat_tables([between, nearest.cast(MARKERS)]).to_pylist()
+        return tuple(sorted({Marker(**row) for row in rows}, key=lambda one: (one.offset, one.producer_id)))
 
 
 NO_TRANSACTIONS = Transactions()
