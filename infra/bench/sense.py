@@ -88,7 +88,7 @@ def _create(lake: Lake, partitions: int) -> None:
     full clean, are over an hour old.
     """
     table = records.create(lake, TABLE, {})
-    told = CommitSummary(job_id="full", lane="full", now_ms=NOW - 3_600_000, counts=Counts.of())
+    told = CommitSummary(job_id="full", lane="full", now_ms=NOW - 3_600_000, counts=Counts())
     for first in range(0, partitions, 1000):
         numbers = range(first, min(first + 1000, partitions))
         for step, level in enumerate(LEVELS):

@@ -145,7 +145,7 @@ def publication_of(number: int) -> CommitSummary:
         plans=256 if several else 1,
         reason=None if several else "dirty ratio 0.664 > 0.5",
         now_ms=at_ms,
-        counts=Counts.of(
+        counts=Counts(
             segments_in=4_120,
             segments_out=256,
             records_in=9_100_000,

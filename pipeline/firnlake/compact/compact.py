@@ -173,4 +173,4 @@ def _counts(change: Change) -> Counts:
         "records_in_place": 0 if converts else sum(segment.records for segment in in_place),
         "bytes_in_place": sum(segment.bytes for segment in in_place),
     }
-    return Counts.of(**{**fates.model_dump(), **figures})
+    return Counts(**{**fates.model_dump(), **figures})

@@ -36,7 +36,7 @@ def _convert(target: Target, inputs: PlanInputs) -> Change:
     hidden = sum(inputs.sources[one.path].records - inputs.visible(one) for one in inputs.segments)
     return Change(
         plan=inputs.plan,
-        counts=Counts.of(deleted=hidden),
+        counts=Counts(deleted=hidden),
         deletes=(write_positions(output, first.spec_id, first.partition, rows),) if rows else (),
         merged=tuple(former),
     )

@@ -39,7 +39,7 @@ def _erase(requested: RequestedKeys, target: Target, inputs: PlanInputs) -> tupl
         erased = going if hidden is None else going[~hidden]
         written = rewrite(inputs, [(segment, Marks.of(len(erased), taken_out=erased))], target)
         # Removed tombstones are no records of main any more, so they do not count (C24).
-        counts = Counts.of() if segment.level == REMOVED else written.counts
+        counts = Counts() if segment.level == REMOVED else written.counts
         rewritten.append(written.model_copy(update={"counts": counts}))
         if not log_end_stays:
             # What is written holds no covered record, so nobody needs to read it.

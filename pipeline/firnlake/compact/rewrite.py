@@ -96,7 +96,7 @@ def rewrite(inputs: PlanInputs, segments: Sequence[tuple[Segment, Marks | None]]
 
 def _fates(counts: Sequence[int]) -> Counts:
     """What became of as many records of each Outcome; nothing about the files that were read and written."""
-    return Counts.of(
+    return Counts(
         superseded=counts[Outcome.SUPERSEDED] + counts[Outcome.REPEATED],
         repeated=counts[Outcome.REPEATED],
         tombstones_removed=counts[Outcome.TOMBSTONE_REMOVED],

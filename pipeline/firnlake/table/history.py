@@ -32,6 +32,9 @@ MENDED_FILES: Final = f"{_PREFIX}mended"
 """A JSON document of what a mending has taken (C36)."""
 
 
+_Count = Annotated[int, Field(ge=0)]
+
+
 class Counts(FrozenModel):
     """Records, bytes and segments that a plan read and wrote; published in the snapshot summary.
 
@@ -47,42 +50,37 @@ class Counts(FrozenModel):
     delete files.
     """
 
-    records_in: int = Field(ge=0)
-    records_out: int = Field(ge=0)
-    superseded: int = Field(ge=0)
-    tombstones_removed: int = Field(ge=0)
-    expired: int = Field(default=0, ge=0)
-    quarantined: int = Field(ge=0)
-    aborted: int = Field(default=0, ge=0)
-    markers_removed: int = Field(default=0, ge=0)
-    erased: int = Field(default=0, ge=0)
-    repeated: int = Field(default=0, ge=0)
-    restored: int = Field(default=0, ge=0)
-    deleted: int = Field(default=0, ge=0)
-    bytes_in: int = Field(ge=0)
-    bytes_out: int = Field(ge=0)
-    segments_in: int = Field(ge=0)
-    segments_out: int = Field(ge=0)
-    records_in_place: int = Field(default=0, ge=0)
-    bytes_in_place: int = Field(default=0, ge=0)
-    segments_in_place: int = Field(default=0, ge=0)
+    records_in: _Count = 0
+    records_out: _Count = 0
+    superseded: _Count = 0
+    tombstones_removed: _Count = 0
+    expired: _Count = 0
+    quarantined: _Count = 0
+    aborted: _Count = 0
+    markers_removed: _Count = 0
+    erased: _Count = 0
+    repeated: _Count = 0
+    restored: _Count = 0
+    deleted: _Count = 0
+    bytes_in: _Count = 0
+    bytes_out: _Count = 0
+    segments_in: _Count = 0
+    segments_out: _Count = 0
+    records_in_place: _Count = 0
+    bytes_in_place: _Count = 0
+    segments_in_place: _Count = 0
 
     @classmethod
     def total(cls, counts: Iterable["Counts"]) -> Self:
         """Sum of the record counts of several plans."""
-        sums: Counter[str] = Counter(dict.fromkeys(cls.model_fields, 0))
+        sums: Counter[str] = Counter()
         for one in counts:
             sums.update(one.model_dump())
-        return cls.model_validate(sums)
-
-    @classmethod
-    def of(cls, **counts: int) -> Self:
-        """These ``counts``; all others are 0."""
-        return cls.model_validate(dict.fromkeys(cls.model_fields, 0) | counts)
+        return cls(**sums)
 
     @classmethod
     def of_summary(cls, properties: Mapping[str, str]) -> Self:
-        """The counts in a summary's ``properties``; raises pydantic's ValidationError if one is missing or wrong."""
+        """The counts in a summary's ``properties``; raises pydantic's ValidationError if one is wrong."""
         return cls.model_validate(
             {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
         )
