@@ -59,21 +59,13 @@ def maintain(
 
 def _show(table: str, findings: Sequence[Finding], dry_run: bool) -> None:
     going = [one for one in findings if one.goes]
-    removed = "to be removed" if dry_run else "removed"
-    for what, some in (("kept", [one for one in findings if not one.goes]), (removed, going)):
-        rows = [
-            (
-                one.kind,
-                _short(one.name),
-                one.files,
-                one.bytes,
-                None if one.age_ms is None else clock.show_span(max(one.age_ms, 0)),
-                one.reason,
-            )
-            for one in some
-        ]
-        if rows:
-            show.table(f"{table}: {what}", ("kind", "name", "files", "bytes", "age", "why"), rows)
+    becomes = {False: "kept", True: "to be removed" if dry_run else "removed"}
+    rows = []
+    for one in sorted(findings, key=lambda one: one.goes):
+        age = None if one.age_ms is None else clock.show_span(max(one.age_ms, 0))
+        rows.append((becomes[one.goes], one.kind, _short(one.name), one.files, one.bytes, age, one.reason))
+    if rows:
+        show.table(table, ("what", "kind", "name", "files", "bytes", "age", "why"), rows)
     if going:
         files, size = sum(one.files for one in going), sum(one.bytes for one in going)
         hint = "; a dry run changes nothing" if dry_run else ""
