@@ -43,15 +43,11 @@ class CheckedInputs:
         A plan matches if its rules have not changed, its inputs are live, and the same row-level deletes apply to them
         as when the plan was made. Later equality deletes are no conflict if they apply to the results and hide no
         record that supersedes another (C2, C3). In lane `retain` no row-level delete is a conflict, because the records
-        that it hides are dropped with their segment. Raises RefusedError for another table's plan, and for removed
-        tombstones with row-level deletes.
+        that it hides are dropped with their segment. Raises RefusedError for removed tombstones with row-level deletes.
+
+        A table of the same name that was made since has none of the inputs, and no stage of the plans: their folder
+        has the name of the table's UUID. The commit asserts it as well.
         """
-        for plan in plans:
-            if str(target.metadata.table_uuid) != plan.table_uuid:
-                raise RefusedError(
-                    f"plan {plan.id} was made for table {plan.table} with UUID {plan.table_uuid}; found: "
-                    f"{target.metadata.table_uuid}"
-                )
         listed, deletes = _live(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
         removed, changed = _removed_tombstones(target, plans), _changed_rules(target, plans)
         files, conflicts = {}, {}
