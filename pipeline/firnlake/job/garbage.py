@@ -10,11 +10,11 @@ Only a file that nothing reaches (`table.reached`), and of these:
    (`maintain.maintain`).
 
 No rule needs a lock or a mark, and none trusts the machine's clock. A publisher loads the table, finds the documents of
-its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents, beginning
-with its plans; then, if it has other files, main gets a newer snapshot; then the references are read; then the files
-without a reference. A publisher that found the documents either commits before the newer snapshot, so its files have
-references, or the catalog refuses its commit. The same holds for a commit of Firn that has been on its way for three
-days, whose metadata nothing refers to yet. Days are counted between times of the store.
+its job, and commits on exactly the version that it has loaded. So a job goes in this order: its documents; then, if it
+has other files, main gets a newer snapshot; then the references are read; then the files without a reference. A
+publisher that found the documents either commits before the newer snapshot, so its files have references, or the
+catalog refuses its commit. The same holds for a commit of Firn that has been on its way for three days, whose metadata
+nothing refers to yet. Days are counted between times of the store.
 """
 
 import os
@@ -58,7 +58,7 @@ from firnlake.iceberg.files import (
 )
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.plan import stage_parts
-from firnlake.job.stage import PLANS, Stage, documents_folder
+from firnlake.job.stage import Stage, documents_folder
 from firnlake.table.history import FENCE, plans_folder
 from firnlake.table.manifest_reader import read_entries
 from firnlake.table.policy import DAY_MS
@@ -163,9 +163,7 @@ def end(lake: Lake, identifier: str, garbage: Sequence[Garbage], *, look: bool =
     table = lake.table(identifier)
     folder = f"{store(table, documents_folder(table))[1]}/"
     documents = [one for each in garbage for one in each.files if one[1].path.startswith(folder)]
-    # Without its plans, a job is not published. The others go as well, or whoever made the same job again would find
-    # what an earlier attempt has left.
-    for access, file in sorted(documents, key=lambda one: name_of(one[1].path) != f"{PLANS}.json"):
+    for access, file in documents:
         if problem := delete_file(access, file):
             raise UnavailableError(f"{file.path} can't be deleted: {problem}")
     # A commit may be on its way that names files of a job, or metadata that it wrote three days ago.

@@ -4,7 +4,8 @@ Tasks, a stage and a commit cost the same for a plan of a kilobyte as for a plan
 them. The name of a stage is ``<namespace>.<table>/<job id>``. Its folder lies below the table's metadata folder, and is
 opened after the plans' inputs are confirmed. It has the plans (``plans.json``); for each attempt at compacting them,
 the changes of the plans that succeeded (``change-0123456789abcdef.json``); and the verdicts on the changes of an
-attempt. Publishing removes the stage. Whoever deletes it deletes the plans first; without them, nothing is published.
+attempt. Publishing removes the stage. Whoever deletes it deletes the documents first; without one of them, nothing is
+published.
 """
 
 import hashlib
@@ -266,10 +267,8 @@ class Stage:
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage."""
-        found = Stage.listed(self.loaded, self.job_id).found
         # A job that was deleted and is made again has the same plans, but not the same attempts.
-        is_whole = not self.attempt_id or (CHANGE, self.attempt_id) in found
-        if (PLANS, "") not in found or not is_whole:
+        if not self.found.keys() <= Stage.listed(self.loaded, self.job_id).found.keys():
             raise ConflictError(f"stage {self.identifier} was discarded meanwhile; plan again")
 
     def record_changes(self, changes: Iterable[Change]) -> None:
