@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyiceberg.table import CommitTableResponse
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.nightly.trials.files import Files, Reach, jobs_twice, line_of, on_disk
+from tests.nightly.trials.files import KEPT, Files, Reach, jobs_twice, line_of, on_disk
 from tests.nightly.trials.gate import TrialCatalog, TrialRequest
 from tests.nightly.trials.model import EMPTY, Branches, Line, unsettled, wrong
 from tests.support.faults import Request
@@ -54,6 +54,8 @@ class Checker:
     """Paths that the catalog's word has ever reached."""
     deleted: set[str] = field(default_factory=set)
     """Reached paths whose deletion was told already."""
+    expired: set[str] = field(default_factory=set)
+    """Paths that lost their last reference by Firn's hand, which has to delete them; the store has lied about none."""
     orphans_may_go: bool = False
     """The operator's word: orphans in firn.maintenance."""
     requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
@@ -80,6 +82,8 @@ class Checker:
         if request.catalog.by_firn:
             self.by_firn |= {one.snapshot_id for one in added}
             self._balance(self.metadata, added)
+            if former:
+                self.expired |= self.files.reach(former).keys() - self.files.reach(self.pointer).keys()
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             self.halves |= {one.snapshot_id for one in added[:-1]}
@@ -109,6 +113,8 @@ class Checker:
                 self.found("I2", f"{self.step} deletes a {reach[path].kind} that {who} reaches", path)
         if not (path in self.named or _is_firns(path) or path.endswith(".metadata.json") or self.orphans_may_go):
             self.found("I2", f"{self.step} deletes a file that was never named", path)
+        if Path(path).parent.name in KEPT:
+            self.found("I2", f"{self.step} deletes a document that stays", path)
         if not path.startswith(self.folder):
             self.found("I2", f"{self.step} deletes a file outside the table's folder", path)
 
@@ -221,9 +227,11 @@ class Checker:
                 self.found("I4", what, details)
 
     def leftovers(self, older_than: int, time_of: Any) -> None:
-        """I5: nothing that is Firn's own is left past its age, and nothing at all where orphans may go."""
+        """I5: nothing is left past its age of what is Firn's own or Firn has expired, and nothing at all where orphans
+        may go."""
         for path in self.files.unreached(self.pointer):
-            if (_is_firns(path) or self.orphans_may_go) and time_of(path) < older_than:
+            goes = _is_firns(path) or path in self.expired or self.orphans_may_go
+            if goes and time_of(path) < older_than:
                 self.found("I5", f"a {_kind(path)} that nothing reaches is left", path)
 
 

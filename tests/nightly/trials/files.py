@@ -68,11 +68,13 @@ class Files:
         return self._once("document", location, lambda: _document(on_disk(location)))
 
     def reach(self, location: str) -> Reach:
-        """Everything that the metadata file at ``location`` reaches, itself included, former metadata files not.
+        """Everything that the metadata file at ``location`` reaches, itself and those in its log included.
 
         What a file tells that is gone is left out.
         """
-        metadata, found = self.document(location), {on_disk(location): File("metadata file")}
+        metadata = self.document(location)
+        log = [one["metadata-file"] for one in metadata.get("metadata-log", [])]
+        found = {on_disk(one): File("metadata file") for one in (*log, location)}
         for snapshot in metadata.get("snapshots", []):
             manifests = snapshot["manifest-list"]
             found[on_disk(manifests)] = File("manifest list")
@@ -142,7 +144,7 @@ class Files:
         """
         metadata = self.document(location)
         log = {on_disk(one["metadata-file"]) for one in metadata.get("metadata-log", [])}
-        reached = {*self.reach(location), *log}
+        reached = set(self.reach(location))
         below = [path for path in Path(on_disk(metadata["location"])).rglob("*") if path.is_file()]
         oldest = min(map(_number, log), default=0)
         others = [str(path) for path in below if path.name.endswith(".metadata.json") and str(path) not in reached]

@@ -282,6 +282,7 @@ class Gate(faults.Gate):
             case Fault.DELETE_FAILS:
                 raise OSError(errno.EIO, "the store answered 503")
             case Fault.LIES:
+                self.world.checker.expired.discard(path)
                 return False
             case Fault.KILLED_BEFORE:
                 self._die()
