@@ -158,7 +158,7 @@ class Reached:
         locations = [
             *(one.statistics_path for one in statistics if one.snapshot_id not in leaving),
             *chain.from_iterable(map(_statistics, others.values())),
-            *metadata_locations(table),
+            table.metadata_location,
             *others,
             _VERSION_HINT,
         ]
