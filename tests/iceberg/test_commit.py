@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake import clock
-from firnlake.errors import OutcomeUnknownError, RefusedError
+from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError
 from firnlake.iceberg.branches import QUARANTINE, SIDE_BRANCHES, ancestors
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit
@@ -90,6 +90,8 @@ def test_c22_when_one_of_them_moved_on_none_is_moved(lake: Lake, stage: Stage, s
         case _:
             lake.catalog.drop_table(TABLE)
             lake.catalog.create_table(TABLE, target.schema(), partition_spec=target.spec())
+            with pytest.raises(ConflictError, match="another table now has its name"):
+                prepared.request(lake.table(TABLE))
     before = heads(lake)
     request = prepared.request(target)
     with pytest.raises(CommitFailedException):

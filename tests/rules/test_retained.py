@@ -92,6 +92,11 @@ def test_what_no_branch_reaches_stays_while_it_is_young() -> None:
     assert retained("lake.t", staged, NOW + DAYS_5).expired_snapshots[6].startswith("no branch or tag reaches it")
 
 
+def test_c29_what_is_below_one_that_goes_goes_as_well_whatever_its_clock_said() -> None:
+    found = metadata([(1, None, 0), (2, 1, DAYS_5 + 1), (3, 2, 0)], {MAIN_BRANCH: branch(3)})
+    assert retained("lake.t", found, NOW).snapshots == {3}
+
+
 @pytest.mark.parametrize("name", [MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS, MAX_REF_AGE])
 @pytest.mark.parametrize("value", ["", "-1", "5d", "1.5", "9" * 30])
 def test_c26_limits_that_are_no_numbers_are_refused(name: str, value: str) -> None:

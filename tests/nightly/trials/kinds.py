@@ -21,7 +21,7 @@ HEAD: Final = (Lane.MERGE, Lane.CLEAN)
 
 def _create(world: World, **properties: str) -> None:
     """The table, as Firn makes it."""
-    orphans = world.checker.orphans_may_go = world.random.random() < 0.7
+    orphans = world.checker.orphans_may_go = world.random.random() < 0.5
     chosen = {"firn.maintenance": f"manifests,snapshots{',orphans' * orphans}", **properties}
     world.firn.create({**PROPERTIES, **chosen})
 
