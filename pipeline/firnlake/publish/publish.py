@@ -276,7 +276,8 @@ def _landed(lake: Lake, current: Table, stage: Stage, changes: Sequence[Change])
         own, strays = segments.get(where, ()), segments.strays_of(where)
         state = State(where, own, policies.of(one.plan.topic), one.plan.now_ms, strays)
         problem = (_kept(state, one.plan) if one.drops else _lower_end(state, one)) or _older_records(state, one)
-        if problem is None and one.plan.transactional:
+        # Lane `erase` keeps the records of a transaction, whatever became of it.
+        if problem is None and one.plan.lane.traits.cleans and one.plan.transactional:
             problem = _other_markers(current, segments, one.plan)
         if problem:
             conflicts[one.plan.id] = ConflictError(f"plan {one.plan.id} ({one.plan.title}){problem}; plan again")
