@@ -366,17 +366,11 @@ def _repeated(target: Table, stage: str, plans: Sequence[Plan]) -> list[PlanOutc
     table, job_id = stage_parts(stage)
     snapshot = target.snapshot_by_id(published(target, job_id) or 0)
     assert snapshot  # the callers have looked
-    titles = {plan.id: plan.title for plan in plans}
-    done = sorted(plan.job_id for plan in plans_of(target, snapshot))
-    others = (
-        f"the other plans of job {job_id} were published as snapshot {snapshot.snapshot_id} of {table}, without this"
-    )
-    outcome = partial(PlanOutcome, stage, snapshot_id=snapshot.snapshot_id, repeated=True)
+    done = {one.job_id: f"plan {one.job_id}" for one in plans_of(target, snapshot)}
+    without = f"job {job_id} was published as snapshot {snapshot.snapshot_id} of {table}, without this plan; plan again"
     return [
-        *(outcome(one, titles.get(one, f"plan {one}")) for one in done),
-        *(
-            PlanOutcome(stage, one, title, ConflictError(f"plan {one}: {others} one; plan again"))
-            for one, title in titles.items()
-            if one not in done
-        ),
+        PlanOutcome(stage, one, title, snapshot_id=snapshot.snapshot_id, repeated=True)
+        if one in done
+        else PlanOutcome(stage, one, title, ConflictError(f"plan {one}: {without}"))
+        for one, title in (done | {plan.id: plan.title for plan in plans}).items()
     ]
