@@ -197,12 +197,10 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
     return sorted(found, key=lambda one: -one.clock_ms)
 
 
-def refusal(stage: Stage, plan: Plan) -> RefusedError | None:
-    """The error with which exactly ``plan`` of ``stage`` was refused; None if it was not."""
-    failed = _read(stage.loaded, _location(stage.loaded, plan))
-    if failed is None or failed.plan.id != plan.id:
-        return None
-    return RefusedError(f"{stage.subject(plan)} {failed.failure}")
+def refusal(table: Table, plan: Plan) -> RefusedError | None:
+    """The error with which exactly ``plan`` of ``table`` was refused; None if it was not."""
+    failed = _read(table, _location(table, plan))
+    return RefusedError(f"{plan.subject} {failed.failure}") if failed and failed.plan.id == plan.id else None
 
 
 def waiting(known: Sequence[FailedPlan], plans: Iterable[Plan]) -> Iterator[tuple[Plan, FailedPlan]]:

@@ -256,10 +256,6 @@ class Stage:
         """The files that were judged, as they were then."""
         return self._chosen[2].files
 
-    def subject(self, plan: Plan) -> str:
-        """The beginning of messages about ``plan``."""
-        return f"stage {self.identifier}" + (f", plan {plan.id} ({plan.title})" if len(self.plans) > 1 else "")
-
     def stored(self) -> Files:
         """The files now in the job's data folder."""
         listed = files_in(*store(self.loaded, job_folder(self.loaded, self.job_id)))

@@ -70,10 +70,8 @@ def _of_stage(lake: Lake, identifier: str) -> list[PlanOutcome]:
     outcomes = []
     for plan in stage.plans:
         if plan.id not in passing:
-            unjudged = RefusedError(
-                f"{stage.subject(plan)} has no passing verdict; allowed: a result that passed its validation"
-            )
-            outcomes.append(PlanOutcome(identifier, plan.id, plan.title, refusal(stage, plan) or unjudged))
+            unjudged = RefusedError(f"{plan.subject} has no passing verdict; allowed: a result that passed validation")
+            outcomes.append(PlanOutcome(identifier, plan.id, plan.title, refusal(target, plan) or unjudged))
     outcomes += _committed(lake, stage, [*passing.values()])
     if any(one.snapshot_id is not None for one in outcomes):
         fresh = [passing[one.plan_id] for one in outcomes if one.counts]
@@ -250,7 +248,7 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
         changed = [path for path, name in names.items() if name not in stored or stored[name] != judged.get(name)]
         if changed:
             refused[one.plan.id] = RefusedError(
-                f"{stage.subject(one.plan)}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
+                f"{one.plan.subject}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
                 f"{changed[0]}; allowed: all files as they were judged (plan again)"
             )
     return refused

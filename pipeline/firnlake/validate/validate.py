@@ -81,7 +81,7 @@ def judge(commit: Committed, engine: Engine) -> list[Verdict]:
 def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list[PlanOutcome]:
     stage = Stage.load(lake, identifier)
     if not stage.changes:
-        refused = next((error for plan in stage.plans if (error := refusal(stage, plan))), None)
+        refused = next((error for plan in stage.plans if (error := refusal(stage.loaded, plan))), None)
         raise refused or RefusedError(f"stage {identifier} has no result; allowed: plans that were compacted")
     verdicts, errors = dict(stage.verdicts), dict[str, FirnError]()
     if unjudged := [one for plan_id, one in stage.changes.items() if plan_id not in verdicts]:
