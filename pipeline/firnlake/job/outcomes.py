@@ -18,9 +18,9 @@ from pyiceberg.table import Table
 
 from firnlake import clock
 from firnlake.clock import show_ms
-from firnlake.errors import ConflictError, FailedError, FirnError, RefusedError, contained
+from firnlake.errors import FailedError, FirnError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, store, write_whole
+from firnlake.iceberg.files import FrozenModel, files_in, metadata_folder, name_of, store, write_whole
 from firnlake.iceberg.manifests import READERS
 from firnlake.job.inputs import CheckedInputs
 from firnlake.job.plan import Plan
@@ -107,8 +107,12 @@ def _sorted_out(
 ) -> list[PlanOutcome]:
     errors = {one.plan_id: one.error for one in outcomes if one.error}
     concerned = [plan for plan in plans if plan.id in errors]
-    published, conflicts = _overtaken(lake, concerned)
-    errors |= conflicts
+    published: dict[str, int] = {}
+    with suppress(FirnError), lake.answering():
+        if concerned:
+            target = lake.table(concerned[0].table)
+            published = published_plans(target, [plan.id for plan in concerned])
+            errors |= CheckedInputs.find(target, concerned).conflicts
     for plan in concerned:
         if plan.id not in published and isinstance(errors[plan.id], lost):
             # If the mark can't be written, the next run makes the same plan, which fails again.
@@ -120,15 +124,6 @@ def _sorted_out(
         else replace(one, error=errors.get(one.plan_id))
         for one in outcomes
     ]
-
-
-def _overtaken(lake: Lake, plans: Sequence[Plan]) -> tuple[Mapping[str, int], Mapping[str, ConflictError]]:
-    """By plan id, the snapshots that published some of ``plans`` (of one table), and the conflicts of others."""
-    with suppress(FirnError), lake.answering():
-        if plans:
-            target = lake.table(plans[0].table)
-            return published_plans(target, [plan.id for plan in plans]), CheckedInputs.find(target, plans).conflicts
-    return {}, {}
 
 
 AGAIN_MS: Final = 86_400_000
@@ -190,7 +185,7 @@ def failed_plans(lake: Lake, identifier: str) -> list[FailedPlan]:
     """
     with lake.answering():
         table = lake.table(identifier)
-        names = [file.path.rpartition("/")[2] for file in files_in(*store(table, _folder(table)))]
+        names = [name_of(file.path) for file in files_in(*store(table, _folder(table)))]
         locations = [f"{_folder(table)}/{name}" for name in names if name.endswith(".json")]
         with ThreadPoolExecutor(READERS) as readers:
             found = [one for one in readers.map(lambda location: _read(table, location), locations) if one]
@@ -226,10 +221,10 @@ def mark(lake: Lake, plan: Plan, step: str, reason: str) -> None:
 
 def forget(table: Table, plans: Iterable[Plan]) -> None:
     """Delete the failures of the lanes and topic partitions of ``plans``, whose next tries have begun."""
-    there = {file.path.rpartition("/")[2] for file in files_in(*store(table, _folder(table)))}
+    there = {name_of(file.path) for file in files_in(*store(table, _folder(table)))}
     for plan in plans:
         location = _location(table, plan)
-        if location.rpartition("/")[2] in there:
+        if name_of(location) in there:
             with suppress(FileNotFoundError):
                 table.io.delete(location)
 
