@@ -57,7 +57,7 @@ class Survey(Generic[M]):
     def of(cls, plan: Plan, marks: Mapping[str, M]) -> "Survey[M]":
         """The survey of ``plan`` with the ``marks`` of all its segments."""
         touched = {path for path, own in marks.items() if own.newest_count < own.records}
-        in_place = staying(plan, touched) if plan.tail_is_older else frozenset[str]()
+        in_place = staying(plan, touched) if plan.older else frozenset[str]()
         return cls({path: own for path, own in marks.items() if path not in in_place}, in_place)
 
 

@@ -113,28 +113,21 @@ class Plan(FrozenModel):
         return not {segment.path for segment in self.inputs} <= {*self.may_stay}
 
     @property
-    def tail_is_older(self) -> bool:
-        """True when every record of the tail is known to occur once and to be older than all other records of the plan.
+    def older(self) -> frozenset[str]:
+        """Paths of the tail if every record of it is known to occur once and to be older than all other records of the
+        plan; otherwise none.
 
-        Then records of the tail need no comparison with each other (C16). False when records landed late, when the
-        transactions of all records must be decided first (C10), when a file is listed twice, or when another writer
-        has written files of the tail's level.
+        Then records of the tail need no comparison with each other (C16): the plan searches the tail only for keys of
+        the other inputs. There are none when records landed late, when the transactions of all records must be decided
+        first (C10), when a file is listed twice, or when another writer has written files of the tail's level.
         """
         held = sorted((one for one in self.inputs if one.records), key=lambda one: one.base_offset)
         tail = [one for one in held if one.level == TAIL]
         beneath = tail == held[: len(tail)]
         apart = all(one.last_offset < other.base_offset for one, other in pairwise(held[: len(tail) + 1]))
         own = all(one.copies == 1 and job_of(one.path) is not None for one in tail)
-        compared = self.removed_tombstones or self.transactional
-        return bool(tail) and beneath and apart and own and not compared
-
-    @property
-    def older(self) -> frozenset[str]:
-        """Paths of inputs in which readers see one record per key, each older than all records of other inputs.
-
-        These inputs are the tail. The plan searches them only for keys of the other inputs.
-        """
-        return frozenset(one.path for one in self.inputs if one.level == TAIL) if self.tail_is_older else frozenset()
+        is_older = beneath and apart and own and not (self.removed_tombstones or self.transactional)
+        return frozenset(one.path for one in self.inputs if one.level == TAIL) if tail and is_older else frozenset()
 
     @property
     def records(self) -> int:

@@ -147,7 +147,7 @@ def _may_come_back(state: State, dirty: Sequence[Segment]) -> tuple[Segment, ...
 def may_stay(segments: Sequence[Segment], clean_below: int | None, now_ms: int) -> frozenset[str]:
     """Paths of those inputs of a full clean, ``segments``, that stay unless one of their keys has a newer record.
 
-    The tail must be older than the other inputs (``Plan.tail_is_older``), so that no other segment holds an offset of
+    The tail must be older than the other inputs (``Plan.older``), so that no other segment holds an offset of
     it. Metadata alone decides. Such a segment is in the tail, and holds no tombstone that must be stamped or removed
     (C8, C9), no record without a key (C5), and no record that row-level deletes may hide (C27).
     """

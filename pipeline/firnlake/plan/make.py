@@ -315,7 +315,7 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
         unread=any(segment.path in suspects for segment in work.inputs),
         position_deletes_max=policy.position_deletes_max if by_position else 0,
     )
-    if traits.cleans and plan.tail_is_older:
+    if traits.cleans and plan.older:
         stay = may_stay(work.inputs, plan.clean_below, state.now_ms)
         plan = plan.model_copy(update={"may_stay": tuple(sorted(stay))})
     return plan.sealed()
