@@ -276,6 +276,6 @@ def test_c11_c19_a_record_without_timestamp_never_counts_as_older_than_it_is(
     for one in table.scan().plan_files():
         os.utime(on_disk(one.file.file_path), ns=(times[0] * 1_000_000,) * 2)
     if not tells:
-        monkeypatch.setattr(Stored, "of", lambda info: Stored(info.path, info.size, None))
+        monkeypatch.setattr(Stored, "of", lambda files, info: Stored(files, info.path, info.size, None))
     (own,) = read(lake.table(name), name).values()
     assert [one.newest_ms for one in own] == [times[0] if tells else times[1]] * 2 + [times[1]]

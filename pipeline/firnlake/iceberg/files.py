@@ -105,14 +105,15 @@ def _arrow(io: FileIO) -> PyArrowFileIO:
 class Stored:
     """A file on a store: its path, its size in bytes, and the time when it was written (epoch milliseconds)."""
 
+    access: FileSystem
     path: str
     bytes: int
     written_ms: int | None
     """None if the store does not report the time."""
 
     @classmethod
-    def of(cls, info: FileInfo) -> "Stored":
-        return cls(info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
+    def of(cls, access: FileSystem, info: FileInfo) -> "Stored":
+        return cls(access, info.path, info.size or 0, None if info.mtime_ns is None else info.mtime_ns // 1_000_000)
 
     def is_older(self, than_ms: int) -> bool:
         """True when the file was certainly written before ``than_ms`` (epoch milliseconds)."""
@@ -165,7 +166,7 @@ def job_of(path: str) -> str | None:
 def files_in(files: FileSystem, folder: str, recursive: bool = True) -> list[Stored]:
     """List the files below ``folder``; empty when there is no such folder."""
     infos = files.get_file_info(FileSelector(folder, allow_not_found=True, recursive=recursive))
-    return [Stored.of(info) for info in infos if info.is_file]
+    return [Stored.of(files, info) for info in infos if info.is_file]
 
 
 def write_whole(table: Table, location: str, content: bytes) -> None:
@@ -257,9 +258,6 @@ BATCH: Final = 1000
 """Number of files deleted before the results are checked. If none of these files could be deleted, the store counts as
 down, and the remaining files are not tried."""
 
-Deletable = tuple[FileSystem, Stored]
-"""A file and its store."""
-
 
 @dataclass(frozen=True)
 class Garbage:
@@ -269,13 +267,13 @@ class Garbage:
     name: str
     """What they belong to, such as a job or a folder."""
     reason: str
-    files: Sequence[Deletable]
+    files: Sequence[Stored]
     now_ms: int | None = None
     """The time from which their ages count (epoch milliseconds); None if ages do not matter."""
 
     def finding(self) -> Finding:
         """The finding about these files, before anything is deleted."""
-        return self._of(file for _, file in self.files)
+        return self._of(self.files)
 
     def delete(self) -> list[Finding]:
         """Delete the files; returns findings about the deleted files, and about those that could not be deleted.
@@ -288,7 +286,7 @@ class Garbage:
         with ThreadPoolExecutor(WORKERS) as workers, Progress(title, len(self.files)) as shown:
             for first in range(0, len(self.files), BATCH):
                 batch, before = self.files[first : first + BATCH], len(failed)
-                for (_, file), problem in zip(batch, workers.map(lambda one: delete_file(*one), batch), strict=True):
+                for file, problem in zip(batch, workers.map(delete_file, batch), strict=True):
                     if problem is None:
                         gone.append(file)
                     else:
@@ -306,15 +304,15 @@ class Garbage:
         return Finding.of_files(self.kind, self.name, files, self.now_ms, goes=True, reason=self.reason)
 
 
-def delete_file(access: FileSystem, stored: Stored) -> str | None:
+def delete_file(stored: Stored) -> str | None:
     """Delete a file and its checksum file; return the reason of a failure, None when the file is gone."""
     try:
-        access.delete_file(stored.path)
+        stored.access.delete_file(stored.path)
     except FileNotFoundError:
         pass
     except OSError as error:
         return " ".join(str(error).split())
-    if isinstance(access, LocalFileSystem):
+    if isinstance(stored.access, LocalFileSystem):
         # Hadoop's local file system keeps a checksum file next to each file.
         path = Path(stored.path)
         with suppress(OSError):

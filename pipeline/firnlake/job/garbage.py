@@ -44,7 +44,6 @@ from firnlake.iceberg.files import (
     JOBS_FOLDER,
     PLANS_FOLDER,
     REPORTS_FOLDER,
-    Deletable,
     Finding,
     Garbage,
     Kind,
@@ -78,7 +77,7 @@ _STAYING: Final = (f"{ERASURES_FOLDER}/", f"{EXPIRED_FOLDER}/")
 """Folders of documents that no age ends."""
 
 
-def listed(table: Table, location: str) -> list[Deletable]:
+def listed(table: Table, location: str) -> list[Stored]:
     """The files in and below ``location``; symbolic links of a local file system are not followed."""
     files, folder = store(table, location)
     if isinstance(files, LocalFileSystem):
@@ -86,7 +85,7 @@ def listed(table: Table, location: str) -> list[Deletable]:
         asked: FileSelector | list[str] = [str(path) for path in walked if _is_text(path) and not path.is_symlink()]
     else:
         asked = FileSelector(folder, allow_not_found=True, recursive=True)
-    return [(files, Stored.of(info)) for info in files.get_file_info(asked) if info.is_file]
+    return [Stored.of(files, info) for info in files.get_file_info(asked) if info.is_file]
 
 
 def _is_text(path: Path) -> bool:
@@ -106,8 +105,8 @@ def discard(lake: Lake, identifier: str, published: Collection[str] | None = Non
     going = _job(table, job_id, "it was discarded")
     if published is not None:
         _, lists = store(table, plans_folder(table))
-        files = [one for one in going.files if not one[1].path.startswith(f"{lists}/")]
-        going = replace(going, files=[one for one in files if name_of(one[1].path) not in published])
+        files = [one for one in going.files if not one.path.startswith(f"{lists}/")]
+        going = replace(going, files=[one for one in files if name_of(one.path) not in published])
     return end(lake, target, [going], look=published is None)
 
 
@@ -132,7 +131,7 @@ def collect(lake: Lake, identifier: str, plan_ids: Iterable[str] = ()) -> Mappin
 def _job(table: Table, job_id: str, reason: str) -> Garbage:
     """The job with all files that it has now: its data files and lists of plans, to which a commit may refer, and its
     documents."""
-    lists = [one for one in listed(table, plans_folder(table)) if name_of(one[1].path).startswith(f"{job_id}-")]
+    lists = [one for one in listed(table, plans_folder(table)) if name_of(one.path).startswith(f"{job_id}-")]
     documents = listed(table, f"{documents_folder(table)}/{job_id}")
     files = [*listed(table, job_folder(table, job_id)), *lists, *documents]
     return Garbage(Kind.STAGE, f"{'.'.join(table.name())}/{job_id}", reason, files)
@@ -162,12 +161,11 @@ def end(lake: Lake, identifier: str, garbage: Sequence[Garbage], *, look: bool =
     """
     table = lake.table(identifier)
     folder = f"{store(table, documents_folder(table))[1]}/"
-    documents = [one for each in garbage for one in each.files if one[1].path.startswith(folder)]
-    for access, file in documents:
-        if problem := delete_file(access, file):
+    for file in (one for each in garbage for one in each.files if one.path.startswith(folder)):
+        if problem := delete_file(file):
             raise UnavailableError(f"{file.path} can't be deleted: {problem}")
     # A commit may be on its way that names files of a job, or metadata that it wrote three days ago.
-    kinds = {one.kind for one in garbage if not all(file.path.startswith(folder) for _, file in one.files)}
+    kinds = {one.kind for one in garbage if not all(file.path.startswith(folder) for file in one.files)}
     if look and kinds & {Kind.STAGE, Kind.FIRN}:
         newer_snapshot(lake, identifier)
     found = unless_reached(garbage, Reached.look(lake, identifier, Contents(table.io)) if look and kinds else None)
@@ -183,10 +181,7 @@ def unless_reached(garbage: Iterable[Garbage], reached: Reached | None) -> list[
     """Delete the files of ``garbage`` that are not ``reached``; returns the findings."""
     found: list[Finding] = []
     for one in garbage:
-        free = one.files
-        if reached is not None:
-            paths = {file.path for file in reached.unreached([file for _, file in one.files])}
-            free = [file for file in one.files if file[1].path in paths]
+        free = one.files if reached is None else reached.unreached(one.files)
         found += replace(one, files=free).delete()
         if held := len(one.files) - len(free):
             reason = "in use again at the time of deletion"
@@ -215,7 +210,7 @@ def delete_attempt(table: Table, location: str) -> None:
     """Delete the files below ``location`` that a try without result wrote; what can't be deleted goes after 3 days."""
     with suppress(OSError):
         for one in listed(table, location):
-            delete_file(*one)
+            delete_file(one)
         prune(table, location)
 
 
@@ -243,8 +238,8 @@ def store_ms(table: Table, location: str, *, remove: bool) -> int | None:
         return None
     with table.io.new_output(document).create() as stream:
         stream.write(b"{}")
-    written = Stored.of(files.get_file_info(path))
-    delete_file(files, written)
+    written = Stored.of(files, files.get_file_info(path))
+    delete_file(written)
     return written.written_ms
 
 
@@ -254,25 +249,25 @@ def own_garbage(lake: Lake, identifier: str, reached: Reached, *, remove: bool) 
     table = reached.table
     stages = Stage.every(table)
     lost, documented = _lost(lake, identifier, stages), {stage.job_id for stage in stages}
-    jobs: dict[str, list[Deletable]] = defaultdict(list)
+    jobs: dict[str, list[Stored]] = defaultdict(list)
     young, going, others, staying = set[str](), list[Garbage](), list[Garbage](), list[Finding]()
     now_ms: int | None = None
     for root in dict.fromkeys((data_folder(table), metadata_folder(table))):
-        access, folder = store(table, root)
+        _, folder = store(table, root)
         now_ms = store_ms(table, root, remove=remove)
-        old: dict[Kind, list[Deletable]] = defaultdict(list)
-        for file in reached.unreached([file for _, file in listed(table, root)]):
+        old: dict[Kind, list[Stored]] = defaultdict(list)
+        for file in reached.unreached(listed(table, root)):
             within = file.path[len(folder) :].lstrip("/")
             kind = Kind.REPORT if within.startswith(f"{REPORTS_FOLDER}/") else Kind.FIRN
             age_ms, _ = _AGES[kind]
             is_old = now_ms is not None and file.is_older(now_ms - age_ms)
             if match := _JOB.match(within):
                 job_id = match[1] or match[2]
-                jobs[job_id].append((access, file))
+                jobs[job_id].append(file)
                 if not is_old:
                     young.add(job_id)
             elif is_old and not within.startswith(_STAYING):
-                old[kind].append((access, file))
+                old[kind].append(file)
         others += [Garbage(kind, root, _AGES[kind][1], files, now_ms) for kind, files in old.items()]
     for job_id, files in jobs.items():
         name = f"{identifier}/{job_id}"
@@ -280,6 +275,6 @@ def own_garbage(lake: Lake, identifier: str, reached: Reached, *, remove: bool) 
             reason = lost.get(job_id, f"unreferenced; {OF_AGE}")
             going.append(Garbage(Kind.STAGE, name, reason, files, now_ms))
         elif job_id in documented:
-            reason, own = f"it may still be published, until it is {OF_AGE}", [file for _, file in files]
-            staying.append(Finding.of_files(Kind.STAGE, name, own, now_ms, goes=False, reason=reason))
+            reason = f"it may still be published, until it is {OF_AGE}"
+            staying.append(Finding.of_files(Kind.STAGE, name, files, now_ms, goes=False, reason=reason))
     return [*going, *others], staying

@@ -56,7 +56,6 @@ from firnlake.iceberg.files import (
     DATA_PATH,
     EXPIRED_FOLDER,
     METADATA_PATH,
-    Deletable,
     Finding,
     Garbage,
     Kind,
@@ -186,7 +185,7 @@ _FILES: Final = TypeAdapter(dict[str, int])
 """Content of a document: locations and sizes in bytes of the files that an expiry leaves without a reference."""
 
 
-def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
+def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Stored]:
     """Those of ``files``, locations with sizes, that lie in the folders of ``table``: its location, and where its
     properties put data and metadata. What `add_files` took in from elsewhere is not the table's, and neither is what
     lies behind a symbolic link."""
@@ -196,7 +195,7 @@ def _own(table: Table, files: Iterable[tuple[str, int]]) -> Iterator[Deletable]:
     for location, size in files:
         access, folder = resolved(location.rpartition("/")[0])
         if any(access == own and folder.startswith(root) for own, root in roots):
-            yield access, Stored(store(table, location)[1], size, None)
+            yield Stored(*store(table, location), size, None)
 
 
 def _resolved(table: Table, folder: str) -> tuple[FileSystem, str]:
@@ -249,7 +248,7 @@ class Expiry:
         own = list(_own(self.table, going.items()))
         if self.listed.keys() - {self.written}:
             # Some of what an earlier expiry listed may have been deleted.
-            own = [one for one in own if one[0].get_file_info(one[1].path).type != FileType.NotFound]
+            own = [one for one in own if one.access.get_file_info(one.path).type != FileType.NotFound]
         if own:
             self.garbage = [Garbage(Kind.EXPIRED, self.identifier, _REASON, own)]
 
@@ -306,8 +305,7 @@ class Expiry:
             # Another process may be about to remove the rest; this one has removed what it could.
             is_over = location == self.written or len(reached.expired(files)) == len(files)
             if is_over and not reached.others and not has_failed:
-                access, path = store(self.table, location)
-                delete_file(access, Stored(path, 0, None))
+                delete_file(Stored(*store(self.table, location), 0, None))
         return [*found, *self._lost(), *deleted]
 
     def _commit(self) -> None:

@@ -38,7 +38,6 @@ from firnlake.iceberg.commit import commit_changes, settle
 from firnlake.iceberg.files import (
     DATA_PATH,
     METADATA_PATH,
-    Deletable,
     Finding,
     Garbage,
     Kind,
@@ -168,8 +167,8 @@ def _removed(table: Table) -> Iterator[Stored]:
     for entry, _ in read_entries(on_branch(table, REMOVED_TOMBSTONES)):
         path, size = entry.data_file.file_path, entry.data_file.file_size_in_bytes
         access, place = store(table, path)
-        written_ms = added.get(entry.snapshot_id or 0) or Stored.of(access.get_file_info(place)).written_ms
-        yield Stored(path, size, written_ms)
+        written_ms = added.get(entry.snapshot_id or 0) or Stored.of(access, access.get_file_info(place)).written_ms
+        yield Stored(access, path, size, written_ms)
 
 
 def rewrite_manifests(lake: Lake, identifier: str, now_ms: int, *, remove: bool) -> list[Finding]:
@@ -284,8 +283,8 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
     ``reached``; without ``remove``, nothing is written."""
     table = reached.table
     location = table.location().rstrip("/")
-    access, folder = store(table, location)
-    found = [file for _, file in listed(table, location)]
+    _, folder = store(table, location)
+    found = listed(table, location)
     # As for Iceberg's `remove_orphan_files`, a file is hidden if a name in its path is marked.
     marked = [any(name.startswith(_MARKS) for name in one.path[len(folder) :].split("/")) for one in found]
     unknown = reached.unreached([file for file, is_hidden in zip(found, marked, strict=True) if not is_hidden])
@@ -303,10 +302,10 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
         except RefusedError as error:
             staying.append(Finding.of_error(Kind.ORPHANS, location, error, len(old)))
             old = []
-    by_folder: dict[str, list[Deletable]] = defaultdict(list)
+    by_folder: dict[str, list[Stored]] = defaultdict(list)
     for file in old:
         within, slash, _ = file.path[len(folder) :].lstrip("/").partition("/")
-        by_folder[f"{location}/{within}" if slash else location].append((access, file))
+        by_folder[f"{location}/{within}" if slash else location].append(file)
     reason = f"unreferenced; {OF_AGE}"
     return [Garbage(Kind.ORPHANS, name, reason, own, now_ms) for name, own in sorted(by_folder.items())], staying
 

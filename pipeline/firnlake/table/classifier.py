@@ -454,7 +454,7 @@ class Classifier:
     def _time_of(self, location: str) -> int | None:
         files_of, path = store(self._table, location)
         try:
-            return Stored.of(files_of.get_file_info(path)).written_ms
+            return Stored.of(files_of, files_of.get_file_info(path)).written_ms
         except OSError:
             return None
 
