@@ -7,7 +7,7 @@ the segments to files. Only the number of kept records per segment comes back to
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -56,10 +56,11 @@ def survey_on_spark(inputs: PlanInputs, engine: "SparkEngine", folder: str, titl
     from pyspark.sql import functions
 
     paths = [segment.path for segment in inputs.segments]
-    keys = engine.read([_ReadKeys.of(inputs, numbers) for numbers in _readers(inputs)], _KEYS)
+    tasks = [(inputs.only(inputs.segments[one] for one in numbers), numbers) for numbers in _readers(inputs)]
+    keys = engine.read([partial(_read_keys, *one) for one in tasks], _KEYS)
     writers = min(len(paths), -(-sum(one.records for one in inputs.segments) // _TASK_RECORDS))
     newest = _newest(keys).repartition(writers, functions.shiftright("place", _PLACE_BITS))
-    rows = engine.written(newest, _WriteMarks(inputs.files, folder), _WRITTEN, title)
+    rows = engine.written(newest, partial(_write_marks, inputs.files, folder), _WRITTEN, title)
     marks = {paths[row["segment"]]: pickle.loads(bytes(row["stored"])) for row in rows}  # noqa: S301  # of Firn's workers
     return Survey.of(inputs.plan, marks)
 
@@ -92,25 +93,15 @@ def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
         yield [next(numbers) for group in groups for _ in group]
 
 
-@dataclass(frozen=True)
-class _ReadKeys:
-    """Read the keys of some segments of a plan, where these have ``numbers``."""
-
-    inputs: PlanInputs
-    numbers: Sequence[int]
-
-    @classmethod
-    def of(cls, inputs: PlanInputs, numbers: Sequence[int]) -> "_ReadKeys":
-        return cls(inputs.only(inputs.segments[number] for number in numbers), numbers)
-
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        for number, segment, before in zip(self.numbers, self.inputs.segments, before_keys(self.inputs), strict=True):
-            first = number << _PLACE_BITS
-            for keys, marks in keys_of_segment(self.inputs, segment, before, first):
-                yield _rows(keys, marks)
-            # After its records, every segment gets a row that tells their number.
-            end = first + before.records
-            yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=in_arrow(_KEYS))
+def _read_keys(inputs: PlanInputs, numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """Read the keys of the segments in ``inputs``, which have these ``numbers`` in their plan."""
+    for number, segment, before in zip(numbers, inputs.segments, before_keys(inputs), strict=True):
+        first = number << _PLACE_BITS
+        for keys, marks in keys_of_segment(inputs, segment, before, first):
+            yield _rows(keys, marks)
+        # After its records, every segment gets a row that tells their number.
+        end = first + before.records
+        yield pa.RecordBatch.from_pylist([{"place": end, "apart": end}], schema=in_arrow(_KEYS))
 
 
 def _rows(keys: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
@@ -125,37 +116,29 @@ def _rows(keys: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=in_arrow(_KEYS))
 
 
-@dataclass(frozen=True)
-class _WriteMarks:
-    """Write the marks of segments to a file in ``folder``, from all rows of _newest about these segments."""
-
-    files: DataFiles
-    folder: str
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = list(batches)
-        if not parts:
-            return
-        rows = pa.Table.from_batches(parts).sort_by("place")
-        numbers, starts = np.unique(rows["place"].to_numpy() >> _PLACE_BITS, return_index=True)
-        ends = [*starts[1:].tolist(), len(rows)]
-        marks = {
-            number: _marks(rows.slice(start, end - start))
-            for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
-        }
-        stored = store(marks, f"{self.folder}/{uuid.uuid4()}{MARKS}", self.files)
-        written = [{"segment": number, "stored": pickle.dumps(one)} for number, one in stored.items()]
-        yield pa.RecordBatch.from_pylist(written, schema=in_arrow(_WRITTEN))
+def _write_marks(files: DataFiles, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the marks of segments to a file in ``folder``, from ``batches`` of all rows of _newest about them."""
+    parts = list(batches)
+    if not parts:
+        return
+    rows = pa.Table.from_batches(parts).sort_by("place")
+    numbers, starts = np.unique(rows["place"].to_numpy() >> _PLACE_BITS, return_index=True)
+    ends = [*starts[1:].tolist(), len(rows)]
+    marks = {
+        number: _marks(rows.slice(start, end - start))
+        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
+    }
+    stored = store(marks, f"{folder}/{uuid.uuid4()}{MARKS}", files)
+    written = [{"segment": number, "stored": pickle.dumps(one)} for number, one in stored.items()]
+    yield pa.RecordBatch.from_pylist(written, schema=in_arrow(_WRITTEN))
 
 
 def _marks(rows: pa.Table) -> Marks:
     """The marks of a segment from its rows of _newest in the order of places, of which the last tells their number."""
     places = rows["place"].to_numpy() & ((1 << _PLACE_BITS) - 1)
     records = int(places[-1])
-    is_apart = rows["apart"].to_numpy()
     newest, has_older, repeated = np.zeros((3, records + 1), dtype=np.bool_)
-    newest[places[~is_apart]] = True
+    newest[places[~rows["apart"].to_numpy()]] = True
     has_older[places] = rows["has_older"].to_numpy()
     repeated[places] = rows["repeated"].to_numpy()
-    flags = {"newest": newest, "has_older": has_older, "repeated": repeated}
-    return Marks.of(records, **{name: one[:records] for name, one in flags.items()})
+    return Marks.of(records + 1, newest=newest, has_older=has_older, repeated=repeated).part(0, records)
