@@ -6,6 +6,7 @@ may override it, and its defaults in profiles. Table properties set it: ``firn.<
 the declarations.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -406,30 +407,24 @@ def owner_of(identifier: str, key: str, value: str) -> tuple[str | None, str] | 
     Topics may contain dots, so the longest name wins. If the topic is in double quotes, the quotes mark its end; no
     topic name in Kafka contains double quotes. Raises RefusedError, which shows ``value``, for an unknown name.
     """
+    if match := _OF_TOPIC.fullmatch(key):
+        return match["quoted"] or match["topic"], match["name"]
     name = key.removeprefix(PREFIX)
-    if key.startswith(TOPIC_PREFIX):
-        rest = key.removeprefix(TOPIC_PREFIX)
-        topic, _, name = rest[1:].rpartition('".')
-        if rest.startswith('"') and topic and name in _OF_TOPICS:
-            return topic, name
-        for name in _OF_TOPICS:
-            topic = rest.removesuffix(f".{name}")
-            if topic and topic != rest:
-                return topic, name
-    elif key == COLUMNS:
+    if key == COLUMNS or (key == name and name not in NAMES and not _OF_TOPIC.fullmatch(PREFIX + key)):
         return None
-    elif key != name and name in NAMES:
-        return None, name
-    elif name in NAMES or (key.startswith("topic.") and key.endswith(tuple(f".{name}" for name in NAMES))):
+    if key == name:
         raise RefusedError(
             f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
         )
-    elif key == name:
-        return None
+    if name in NAMES:
+        return None, name
     raise RefusedError(f"table {identifier}: property {key} = {_short(value)} is unknown; {nearest(key)}")
 
 
-_OF_TOPICS: Final = sorted(NAMES.keys() - TABLE_ONLY, key=lambda name: (-len(name), name))
+_OF_TOPIC: Final = re.compile(
+    rf'{re.escape(TOPIC_PREFIX)}(?:"(?P<quoted>.+)"|(?P<topic>.+?))\.'
+    rf"(?P<name>{'|'.join(map(re.escape, NAMES.keys() - TABLE_ONLY))})"
+)
 Values = Mapping[str | None, Mapping[str, str]]
 """Settings as text by their name, by topic; None: those of the whole table."""
 
