@@ -168,5 +168,5 @@ COUNTS = Counts(
 def test_c24_counts_come_back_from_a_summary() -> None:
     figures = COUNTS.model_dump()
     assert COUNTS.summary() == {f"firn.{name.replace('_', '-')}": str(figure) for name, figure in figures.items()}
-    assert Counts.of_summary(COUNTS.summary()) == COUNTS
+    assert Counts.model_validate(COUNTS.summary()) == COUNTS
     assert Counts.total([COUNTS, COUNTS]).model_dump() == {name: 2 * one for name, one in figures.items()}

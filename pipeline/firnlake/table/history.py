@@ -9,7 +9,6 @@ would be if the commit had published no other.
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from itertools import islice
 from typing import Annotated, Final, Self
 
@@ -32,6 +31,12 @@ MENDED_FILES: Final = f"{_PREFIX}mended"
 """A JSON document of what a mending has taken (C36)."""
 
 
+def _key(name: str) -> str:
+    return f"{_PREFIX}{name.replace('_', '-')}"
+
+
+_OF_SUMMARY = ConfigDict(extra="ignore", alias_generator=_key, populate_by_name=True)
+"""How a document is told in the properties of a summary; these have much else."""
 _Count = Annotated[int, Field(ge=0)]
 
 
@@ -49,6 +54,8 @@ class Counts(FrozenModel):
     ``records_in`` counts the records that readers saw in these segments, and ``bytes_out`` counts the bytes of the
     delete files.
     """
+
+    model_config = _OF_SUMMARY
 
     records_in: _Count = 0
     records_out: _Count = 0
@@ -78,21 +85,9 @@ class Counts(FrozenModel):
             sums.update(one.model_dump())
         return cls(**sums)
 
-    @classmethod
-    def of_summary(cls, properties: Mapping[str, str]) -> Self:
-        """The counts in a summary's ``properties``; raises pydantic's ValidationError if one is wrong."""
-        return cls.model_validate(
-            {name: properties[_key(name)] for name in cls.model_fields if _key(name) in properties}
-        )
-
     def summary(self) -> dict[str, str]:
         """The counts as properties of an Iceberg snapshot summary: ``firn.records-in`` and so on."""
-        return {_key(name): str(value) for name, value in self.model_dump().items()}
-
-
-@cache
-def _key(name: str) -> str:
-    return f"{_PREFIX}{name.replace('_', '-')}"
+        return {name: str(value) for name, value in self.model_dump(by_alias=True).items()}
 
 
 _Number = Annotated[int, Field(ge=0, lt=10**18)]
@@ -103,7 +98,7 @@ class CommitSummary(FrozenModel):
     """The summary of a commit that published plans; each field is a property, such as ``firn.job-id`` (C24). Also one
     of these plans in the document, as a commit of it alone would tell it."""
 
-    model_config = ConfigDict(extra="ignore", alias_generator=lambda name: _key(name), populate_by_name=True)
+    model_config = _OF_SUMMARY
 
     job_id: str
     """Id of the job; a job of one plan has the plan's id."""
@@ -142,7 +137,7 @@ class CommitSummary(FrozenModel):
         if JOB_ID not in properties:
             return None
         try:
-            told = {_key("counts"): Counts.of_summary(properties), _key("at_ms"): snapshot.timestamp_ms}
+            told = {_key("counts"): properties, _key("at_ms"): snapshot.timestamp_ms}
             return cls.model_validate({**properties, **told})
         except ValidationError:
             return None
