@@ -116,8 +116,7 @@ def _show_status(lake: Lake, table: str, requests: Sequence[str], now_ms: int, a
     with lake.answering():
         loaded = lake.table(table)
         chosen = choose(table, erasures_of(loaded), requests)
-        problems = obstacles(lake, loaded, table, chosen)
-    rows = [(one.request, one, problems[one.request.id]) for one in chosen]
+        rows = [(one.request, one, why) for one, why in obstacles(lake, loaded, table, chosen)]
     if as_json:
         show.as_json(
             [

@@ -104,23 +104,23 @@ def choose(identifier: str, erasures: Sequence[Erasure], requests: Collection[st
 
 def obstacles(
     lake: Lake, table: Table, identifier: str, erasures: Sequence[Erasure]
-) -> Mapping[str, Sequence[Problem]]:
-    """What prevents the certificate of each of ``erasures``, by request id, as far as metadata tell it.
+) -> list[tuple[Erasure, list[Problem]]]:
+    """Each of ``erasures`` with what prevents its certificate, as far as metadata tell it.
 
     Only a search finds what tags, branches and files beside main hold.
     """
-    found = {one.request.id: list(_void(one)) for one in erasures}
-    waiting = [one for one in erasures if one.certificate is None and not found[one.request.id]]
+    found = [(erasure, list(_void(erasure))) for erasure in erasures]
+    waiting = [(erasure, problems) for erasure, problems in found if erasure.certificate is None and not problems]
     if waiting:
         cache = ManifestCache.of(lake)
         segments, tombstones = read(table, identifier, cache=cache), removed_tombstones(table, identifier, cache)
-    for erasure in waiting:
+    for erasure, problems in waiting:
         for owner, asked in requested_in([erasure], segments, tombstones).items():
             if asked.due_ms is not None:
                 why = f"lane erase has not served topic partition {owner} yet"
                 remedy = f"firn run {identifier} (firn explain {identifier} {owner} says what it waits for)"
-                found[erasure.request.id].append(Problem(f"branch {MAIN_BRANCH}", "", why, remedy))
-        found[erasure.request.id] += _older(table, erasure)
+                problems.append(Problem(f"branch {MAIN_BRANCH}", "", why, remedy))
+        problems += _older(table, erasure)
     return found
 
 
@@ -158,8 +158,8 @@ def history_ends(lake: Lake, table: Table, identifier: str, now_ms: int) -> int:
     snapshot stays.
     """
     due = [one for one in open_requests(table) if now_ms >= (one.request.history_expires_ms or LONG_MAX)]
-    waiting = obstacles(lake, table, identifier, due).values()
-    served = any(all(one.where == OLDER for one in problems) for problems in waiting)
+    waiting = obstacles(lake, table, identifier, due)
+    served = any(all(one.where == OLDER for one in problems) for _, problems in waiting)
     return number_of_main(table) if served else 0
 
 
@@ -183,7 +183,6 @@ def _certificate(
     ``versions`` says why no older versions of deleted files are kept.
     """
     request = one.request
-    current = table.current_snapshot()
     found = {position for read in one.reads.values() for position in read.found | read.newer}
     newer = {position for path, read in one.reads.items() if path in result.sizes for position in read.newer}
     content = {
@@ -202,7 +201,7 @@ def _certificate(
         "keys": len(request.digests),
         "found_nowhere": sorted(set(range(len(request.digests))) - found),
         "newer": sorted(newer),
-        "snapshot": current.snapshot_id if current else None,
+        "snapshot": table.metadata.current_snapshot_id,
         "sequence_number": number_of_main(table),
         "locations": list(locations_of(table)),
         "files": len(result.sizes),
@@ -235,7 +234,7 @@ def certificates(lake: Lake, identifier: str, now_ms: int, *, issue: bool) -> li
     """
     try:
         table = lake.table(identifier)
-        waiting = obstacles(lake, table, identifier, open_requests(table))
+        waiting = {one.request.id: why for one, why in obstacles(lake, table, identifier, open_requests(table))}
         ready = [request_id for request_id, problems in waiting.items() if not problems]
         certified = certify(lake, identifier, now_ms, LocalEngine(), ready) if issue and ready else Certified()
     except RefusedError as error:
