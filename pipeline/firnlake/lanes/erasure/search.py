@@ -21,7 +21,7 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.engine.engine import Engine
-from firnlake.errors import FirnError, LostError, RefusedError, UnavailableError
+from firnlake.errors import LostError, RefusedError
 from firnlake.iceberg.branches import SIDE_BRANCHES
 from firnlake.iceberg.data_files import DataFiles, Source, names_by_id
 from firnlake.iceberg.deletes import FILE_PATH, POSITION
@@ -380,9 +380,7 @@ class _Reader:
             return self._parquet(task)
         except (FileNotFoundError, LostError):
             return _GONE
-        except UnavailableError:
-            raise
-        except FirnError as error:
+        except RefusedError as error:
             return str(error)
 
     def _reads(self, task: _Task) -> list[Read]:
