@@ -85,6 +85,8 @@ class Search:
         """The number of bytes of each file that was searched, by its path."""
         self._table, self._identifier, self._erasures = table, identifier, erasures
         self._columns, self._files = ColumnRoles.named(table, identifier), DataFiles.of(table)
+        self._shown = {spec_id: key_fields(table, spec) for spec_id, spec in table.specs().items()}
+        """By partition spec, the fields that show values of key columns."""
         self._named = SnapshotFiles(table)
         self._unread = dict(self._named.unreadable)
         """Why a file can't be read, by its path."""
@@ -146,9 +148,8 @@ class Search:
             yield _Task(Source(path, size, 0, spec.spec_id, (None,) * len(spec.fields)))
 
     def _read(self, tasks: Sequence["_Task"], engine: Engine) -> None:
-        specs = self._table.specs().values()
-        shown = {name for spec in specs for name in key_fields(self._table, spec)}
-        harmless = {part.name for spec in specs for part in spec.fields} - shown
+        parts = (part.name for spec in self._table.specs().values() for part in spec.fields)
+        harmless = {*parts}.difference(*self._shown.values())
         columns = (column for schema in self._table.schemas().values() for column in schema.fields)
         former = {column.field_id for column in columns if column.name in self._columns.key} - {*key_ids(self._table)}
         requests = [one.request for one in self._erasures]
@@ -193,7 +194,7 @@ class Search:
     def _look_at_manifests(self) -> None:
         """Manifests show a key in partition values, and in the bounds of files that are gone."""
         for location, manifest in self._named.manifests.items():
-            if shown := key_fields(self._table, self._table.specs()[manifest.partition_spec_id]):
+            if shown := self._shown[manifest.partition_spec_id]:
                 self._add(self._erasures, location, f"its files are partitioned by the key ({', '.join(shown)})")
         there = set(map(path_of, (*self._named.snapshots, *self.sizes)))
         keys = {*key_ids(self._table)}
