@@ -86,10 +86,10 @@ def certify(lake: Lake, identifier: str, now_ms: int, engine: Engine, requests: 
                 document = _certificate(table, identifier, one, result, now_ms, versions)
                 write(table, request_id, "certificate.json", json.dumps(document, indent=1))
             issued.append(document)
-    pages = {document["request"]: _export(lake, identifier, document) for document in issued}
-    if pages:
-        build_pages(lake.reports_folder)
-    return Certified(tuple(issued), pages, blocked)
+        pages = {document["request"]: _export(lake, identifier, document) for document in issued}
+        if pages:
+            build_pages(lake.reports_folder)
+        return Certified(tuple(issued), pages, blocked)
 
 
 def choose(identifier: str, erasures: Sequence[Erasure], requests: Collection[str]) -> list[Erasure]:
