@@ -167,7 +167,7 @@ def ready(lake: Lake, plan: Plan, kept: Sequence[Row], fates: Fates | None = Non
         counts=Counter(change.counts.model_dump()), **{name: getattr(plan, name) for name in told},
     )  # fmt: skip
     verdict = Verdict(claim, (finding,))
-    Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict})
+    Stage.load(lake, stage.identifier).record_verdicts({plan.id: verdict}, stage.stored())
     return Stage.load(lake, stage.identifier)
 
 

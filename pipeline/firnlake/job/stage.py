@@ -27,9 +27,12 @@ from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import (
     JOB_ID,
     JOBS_FOLDER,
+    FrozenModel,
     Stored,
     files_in,
+    job_folder,
     metadata_folder,
+    name_of,
     store,
     write_whole,
 )
@@ -109,13 +112,24 @@ Verdicts = Mapping[str, Verdict]
 """Verdicts by plan id."""
 Attempt = Mapping[str, dict[str, Any]]
 """One attempt at compacting a job: the changes, by plan id, of the plans that succeeded, as documents."""
+Files = Mapping[str, tuple[int, int | None]]
+"""Length in bytes and time of writing (epoch milliseconds) of files, by name, which contains a UUID."""
+
+
 Documents = Mapping[tuple[str, str], Stored]
 """The documents of a job, by kind and the id of the attempt, which is empty for the plans."""
 
 
+class _Judged(FrozenModel):
+    """Verdicts on the changes of an attempt (C23), and its files as they were before they were judged."""
+
+    files: Files
+    verdicts: Verdicts
+
+
 _PLANS: Final = TypeAdapter(Annotated[tuple[Plan, ...], Field(min_length=1)])
 _CHANGES: Final = TypeAdapter(Attempt)
-_VERDICTS: Final = TypeAdapter(Verdicts)
+_JUDGED: Final = TypeAdapter(_Judged)
 
 
 @dataclass(frozen=True)
@@ -207,14 +221,14 @@ class Stage:
             return ()
 
     @cached_property
-    def _chosen(self) -> tuple[str, Attempt, Verdicts]:
+    def _chosen(self) -> tuple[str, Attempt, _Judged]:
         """The attempt that counts: its id (empty without an attempt), its changes and its verdicts.
 
         Several processes may have compacted the job. All processes choose alike, and a judged attempt comes first.
         """
-        attempts, judged = self._read(CHANGE, _CHANGES), self._read(VERDICTS, _VERDICTS)
+        attempts, judged = self._read(CHANGE, _CHANGES), self._read(VERDICTS, _JUDGED)
         chosen = min(attempts, key=lambda one: (one not in judged, -len(attempts[one]), one), default="")
-        return chosen, attempts.get(chosen, {}), judged.get(chosen, {})
+        return chosen, attempts.get(chosen, {}), judged.get(chosen) or _Judged(files={}, verdicts={})
 
     @property
     def attempt_id(self) -> str:
@@ -235,7 +249,17 @@ class Stage:
     @property
     def verdicts(self) -> Verdicts:
         """The verdicts on these changes, by plan id."""
-        return self._chosen[2]
+        return self._chosen[2].verdicts
+
+    @property
+    def judged_files(self) -> Files:
+        """The files that were judged, as they were then."""
+        return self._chosen[2].files
+
+    def stored(self) -> Files:
+        """The files now in the job's data folder."""
+        listed = files_in(*store(self.loaded, job_folder(self.loaded, self.job_id)))
+        return {name_of(one.path): (one.bytes, one.written_ms) for one in listed}
 
     def check_undisturbed(self) -> None:
         """Raise ConflictError when another process has begun to delete the stage."""
@@ -248,9 +272,10 @@ class Stage:
         told = {one.plan.id: one.model_dump(mode="json") for one in changes}
         self.write(CHANGE, _CHANGES.dump_json(told), uuid.uuid4().hex[:16])
 
-    def record_verdicts(self, verdicts: Verdicts) -> None:
-        """Store the verdicts on these changes, by plan id (C23)."""
-        self.write(VERDICTS, _VERDICTS.dump_json(verdicts), self.attempt_id)
+    def record_verdicts(self, verdicts: Verdicts, files: Files) -> None:
+        """Store the verdicts on these changes, by plan id, of which ``files`` were judged."""
+        judged = _Judged(files=files, verdicts=verdicts)
+        self.write(VERDICTS, judged.model_dump_json().encode(), self.attempt_id)
 
     def write(self, kind: str, content: bytes, attempt: str = "") -> None:
         """Write a document of ``kind``, of an ``attempt`` (16 hex digits) or of the whole job."""

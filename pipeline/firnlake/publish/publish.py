@@ -24,7 +24,7 @@ from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, check_name
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest
 from firnlake.iceberg.commit import settle
-from firnlake.iceberg.files import files_in, job_folder, name_of, store
+from firnlake.iceberg.files import name_of
 from firnlake.iceberg.manifests import Manifests
 from firnlake.job.change import Change
 from firnlake.job.garbage import discard, store_ms
@@ -240,15 +240,16 @@ def _check_age(current: Table, stage: Stage) -> None:
 
 
 def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
-    """Errors for results whose files are gone, or have another length than when they were written (C23)."""
-    listed = files_in(*store(stage.loaded, job_folder(stage.loaded, stage.job_id)))
-    stored, refused = {name_of(one.path): one.bytes for one in listed}, {}
+    """Errors for results whose files are no longer those that were judged, by length and time of writing (C23)."""
+    stored, judged, refused = stage.stored(), stage.judged_files, {}
     for one in changes:
-        sizes = {file.file_path: file.file_size_in_bytes for file in one.written}
-        if changed := [path for path, size in sizes.items() if stored.get(name_of(path)) != size]:
+        paths = [file.file_path for file in one.written]
+        names = {path: name_of(path) for path in paths}
+        changed = [path for path, name in names.items() if name not in stored or stored[name] != judged.get(name)]
+        if changed:
             refused[one.plan.id] = RefusedError(
-                f"{one.plan.subject}: gone or changed: {len(changed)} of {count(len(sizes), 'file')}, first "
-                f"{changed[0]}; allowed: all files as they were written (plan again)"
+                f"{one.plan.subject}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
+                f"{changed[0]}; allowed: all files as they were judged (plan again)"
             )
     return refused
 

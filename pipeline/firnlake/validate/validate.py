@@ -85,10 +85,12 @@ def _of_stage(lake: Lake, engine: Engine, bases: Bases, identifier: str) -> list
         raise refused or RefusedError(f"stage {identifier} has no result; allowed: plans that were compacted")
     verdicts, errors = dict(stage.verdicts), dict[str, FirnError]()
     if unjudged := [one for plan_id, one in stage.changes.items() if plan_id not in verdicts]:
+        # What is changed from now on was not judged.
+        files = stage.stored()
         fresh, errors = _judged(stage, unjudged, engine, bases)
         if fresh:
             verdicts |= fresh
-            stage.record_verdicts(verdicts)
+            stage.record_verdicts(verdicts, files)
     for plan_id, one in verdicts.items():
         if not one.passed:
             errors.setdefault(plan_id, RefusedError(f"validation failed: {one.reason}"))
