@@ -7,6 +7,7 @@ tombstones leave their branch before Firn publishes or expires anything.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -100,18 +101,37 @@ def _void(table: Table, identifier: str, held: Mapping[TopicPartition, tuple[Seg
 
 
 def _suspects(table: Table) -> Iterator[tuple[Snapshot, Snapshot | None]]:
-    """The snapshots of main, newest first, that may have removed records since Firn published something, each with the
-    snapshot before it; None if that has expired, or if there was none.
+    """The commits on main, newest first, that may have removed records since Firn published something: the snapshots
+    that readers saw after each and before it; None if that has expired, or if there was none.
 
     Firn looks at the earlier ones before it publishes. Iceberg's ``append`` and ``replace`` remove no record (Iceberg
     spec, "Optional Snapshot Summary Fields"). After a mending, the log goes on, although records are missing (C36).
     """
-    for snapshot in ancestors(table):
-        if CommitSummary.of(snapshot) is not None:
+    commit: list[Snapshot] = []
+    for snapshot in chain(ancestors(table), [None]):
+        if commit and (snapshot is None or _was_seen(table, snapshot, commit[-1])):
+            operations = {one.summary.operation if one.summary is not None else None for one in commit}
+            if not operations <= {Operation.APPEND, Operation.REPLACE} and not is_mending(commit[0]):
+                yield commit[0], snapshot
+            commit = []
+        if snapshot is None or CommitSummary.of(snapshot) is not None:
             return
-        operation = snapshot.summary.operation if snapshot.summary is not None else None
-        if operation not in (Operation.APPEND, Operation.REPLACE) and not is_mending(snapshot):
-            yield snapshot, table.snapshot_by_id(snapshot.parent_snapshot_id or 0)
+        commit.append(snapshot)
+
+
+def _was_seen(table: Table, snapshot: Snapshot, child: Snapshot) -> bool:
+    """False if readers never saw ``snapshot``, because the commit that made it also made its ``child``.
+
+    PyIceberg's ``overwrite`` makes two snapshots: the first removes, the second adds. A metadata file has the time of
+    the snapshot with which it was written, so the metadata log tells; True if the log does not reach back so far.
+    """
+    log = [one.timestamp_ms for one in table.metadata.metadata_log]
+    at = snapshot.timestamp_ms
+    if min(log, default=at) >= at:
+        return True
+    if child.timestamp_ms == at:
+        return [*log, table.metadata.last_updated_ms].count(at) > 1
+    return any(one == at or at <= one < child.timestamp_ms for one in log)
 
 
 def _keeps_all(table: Table, snapshot: Snapshot, parent: Snapshot) -> bool:
