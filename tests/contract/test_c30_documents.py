@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from firnlake.clock import show_ms
 from firnlake.door import OpenCatalog
+from firnlake.lanes.erasure.certificate import obstacles
+from firnlake.lanes.erasure.requests import erasures_of
 from infra.foreign.files import on_disk
 from infra.foreign.row_deletes import add
 from tests.support.faults import Nth, watched
@@ -103,3 +107,17 @@ def test_c30_a_lost_or_damaged_request_stops_the_table_and_is_named(scenario: Sc
     assert "; allowed: the document as Firn wrote it" in said
     other.unlink()
     assert scenario.answer("requests")[0] == "erased"
+
+
+def test_c30_status_says_when_older_snapshots_expire_by_the_age_of_main(scenario: Scenario) -> None:
+    scenario.play("land a=1 b=1", "later 0")
+    table, hour_ms = scenario.loaded(), 3_600_000
+    aged = table.metadata.refs["main"].model_dump(by_alias=True) | {"max-snapshot-age-ms": hour_ms}
+    update = SetSnapshotRefUpdate.model_validate({**aged, "ref-name": "main"})
+    scenario.opened.lake.catalog.commit_table(table, (), (update,))
+    scenario.play("ask a --within 2h")
+    asked = scenario.loaded()
+    ((_, problems),) = obstacles(scenario.opened.lake, asked, scenario.name, erasures_of(asked))
+    landed = table.current_snapshot()
+    assert landed
+    assert show_ms(landed.timestamp_ms + hour_ms) in problems[-1].why

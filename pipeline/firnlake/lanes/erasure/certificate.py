@@ -21,11 +21,11 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from firnlake.clock import show_ms
 from firnlake.engine.engine import Engine, LocalEngine
 from firnlake.errors import RefusedError
-from firnlake.iceberg.branches import max_snapshot_age, number_of_main
+from firnlake.iceberg.branches import number_of_main
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import Finding, Kind
 from firnlake.lanes.erase import requested_in
-from firnlake.lanes.erasure.requests import Erasure, erasures_of, locations_of, open_requests, write
+from firnlake.lanes.erasure.requests import Erasure, erasures_of, history_ms, locations_of, open_requests, write
 from firnlake.lanes.erasure.search import OLDER, Problem, Search
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import LONG_MAX, Policies
@@ -143,10 +143,8 @@ def _older(table: Table, erasure: Erasure) -> Iterator[Problem]:
         if snapshot.snapshot_id not in heads and (snapshot.sequence_number or 0) <= erasure.request.sequence_number
     ]
     if older:
-        until = min(
-            max(older) + max_snapshot_age(table.properties),
-            erasure.request.history_expires_ms or erasure.request.deadline_ms,
-        )
+        latest = erasure.request.history_expires_ms or erasure.request.deadline_ms
+        until = min(max(older) + history_ms(table), latest)
         why = f"they are from before the request; the last of them expires at {show_ms(until)}"
         yield Problem(OLDER, "", why, "firn maintain at that time (with snapshots in firn.maintenance)")
 

@@ -410,10 +410,7 @@ def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) ->
         raise RefusedError(
             f"table {identifier}: {within_ms} ms is not a valid time for an erasure; allowed: 1 to {_LONGEST_MS} ms"
         )
-    main = table.metadata.refs.get(MAIN_BRANCH)
-    age = max_snapshot_age(table.properties)
-    age = age if main is None or main.max_snapshot_age_ms is None else main.max_snapshot_age_ms
-    if not expires and within_ms <= age:
+    if not expires and within_ms <= (age := history_ms(table)):
         raise RefusedError(
             f"table {identifier}: keys can't be erased within {exact_span(within_ms)}, because snapshots that hold "
             f"them stay for {exact_span(age)} ({MAX_SNAPSHOT_AGE}); allowed: a longer time, a lower age, or "
@@ -424,6 +421,13 @@ def _check_time(table: Table, identifier: str, within_ms: int, expires: bool) ->
             f"table {identifier}: keys can't be erased, because property {_GC} is false, so older files stay for ever; "
             "allowed: true"
         )
+
+
+def history_ms(table: Table) -> int:
+    """The age, in milliseconds, at which a snapshot of main expires."""
+    main = table.metadata.refs.get(MAIN_BRANCH)
+    age = main.max_snapshot_age_ms if main else None
+    return max_snapshot_age(table.properties) if age is None else age
 
 
 def _log_ends(lake: Lake, table: Table, identifier: str, wanted: str | None) -> tuple[str, dict[int, int]]:
