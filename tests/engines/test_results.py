@@ -150,4 +150,4 @@ def test_an_owners_suite_reads_a_data_frame_where_the_result_is_too_large_for_pa
         "complete: unexpected_rows_expectation": "Not met.",
     }
     assert [one.offset for one in own["complete: expect_column_values_to_not_be_null"].samples] == [3]
-    assert not result.passed
+    assert not result.verdict.passed

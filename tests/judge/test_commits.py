@@ -240,4 +240,4 @@ def test_c20_a_file_that_is_gone_is_an_error_that_names_plan_and_file_and_no_ver
     assert plan_id in str(judged.error)
     assert lost.name in str(judged.error)
     shutil.move(kept, lost)
-    assert validate(topic.lake, [stage.identifier], LocalEngine())[0].passed, "asked again it is judged"
+    assert not validate(topic.lake, [stage.identifier], LocalEngine())[0].error, "asked again it is judged"

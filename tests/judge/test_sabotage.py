@@ -145,5 +145,5 @@ def test_c16_c30_the_judge_notices(planned: Any, monkeypatch: pytest.MonkeyPatch
     if done.error is None:
         (judged,) = validate(topic.lake, [done.stage], topic.engine)
         assert judged.verdict is not None
-        assert not judged.passed
+        assert not judged.verdict.passed
     assert topic.rows() == before

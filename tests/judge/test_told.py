@@ -191,7 +191,7 @@ def compacted(lake: Lake, engine: Engine, tmp_path_factory: pytest.TempPathFacto
 def passed(topic: Topic, stage: str) -> bool:
     with judging_late(NOW + DAY):
         judged = validate(topic.lake, [stage], topic.engine)
-    return bool(judged) and all(one.passed for one in judged)
+    return bool(judged) and all(one.verdict and one.verdict.passed for one in judged)
 
 
 def compacts_and_passes(topic: Topic, plan: Plan) -> bool:

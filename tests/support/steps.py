@@ -112,7 +112,7 @@ def _show(outcomes: Sequence[PlanOutcome], as_json: bool) -> None:
             word = "was already published as" if one.repeated else "published as"
             show.line(f"plan {one.plan_id} {word} snapshot {one.snapshot_id} of {stage_parts(one.stage)[0]}")
         elif one.verdict:
-            show.line(f"{one.stage}: {'passed' if one.passed else 'FAILED'}: {one.title}")
+            show.line(f"{one.stage}: {'passed' if one.verdict.passed else 'FAILED'}: {one.title}")
             for finding in one.verdict.failures:
                 show.line(f"  {finding.name}: {finding.sentence} {finding.observed}")
         elif one.counts:

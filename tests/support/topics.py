@@ -127,7 +127,7 @@ class Topic:
         for result in judged:
             assert result.error is None, result.error
             assert result.verdict is not None
-            assert result.passed, [finding.observed for finding in result.verdict.failures]
+            assert result.verdict.passed, [finding.observed for finding in result.verdict.failures]
         return stages
 
     def compacted(self, *plans: Plan) -> list[PlanOutcome]:

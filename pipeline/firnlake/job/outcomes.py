@@ -56,11 +56,6 @@ class PlanOutcome:
     snapshot_id: int | None = None
     repeated: bool = False
 
-    @property
-    def passed(self) -> bool:
-        """True if the plan has a passing verdict."""
-        return self.verdict is not None and self.verdict.passed
-
 
 def carried_out(
     lake: Lake,
