@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, LongType, NestedField, PrimitiveType
+from pyiceberg.types import IcebergType, LongType, NestedField
 
 from firnlake.clock import CALENDAR
 from firnlake.iceberg import manifests
@@ -165,14 +165,14 @@ def _ints(values: Objects, known: Bools, otherwise: int) -> Ints:
     return numbers
 
 
-def _decoded(kind: IcebergType, bound: bytes | None) -> Any:
-    """The value of a serialized ``bound`` of type ``kind``; None if there is none, or if it makes no sense."""
-    if bound is None or not isinstance(kind, PrimitiveType):
-        return None
-    try:
-        return from_bytes(kind, bound)
-    except (ValueError, struct.error):
-        return None
+def _decoded(kind: IcebergType, bounds: Iterable[bytes | None]) -> Iterator[Any]:
+    """The values of serialized ``bounds`` of type ``kind``; None where there is none, or where it makes no sense."""
+    decode = from_bytes.dispatch(type(kind))
+    for bound in bounds:
+        try:
+            yield None if bound is None else decode(kind, bound)
+        except (TypeError, ValueError, struct.error):
+            yield None
 
 
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
@@ -192,7 +192,7 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
     counts = [-1 if own is None else own.get(field.field_id, -1) for own in files.nulls]
     told = [count if 0 <= count <= most else unknown for count, most in zip(counts, records.tolist(), strict=True)]
     low, high = (
-        [None if own is None else _decoded(field.field_type, own.get(field.field_id)) for own in bounds]
+        list(_decoded(field.field_type, (None if own is None else own.get(field.field_id) for own in bounds)))
         for bounds in (files.lower, files.upper)
     )
     for number, (least, most) in enumerate(zip(low, high, strict=True)):
