@@ -53,18 +53,21 @@ def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) ->
     (C20); a file whose topic partition is unknown is a stray. The ``cache`` changes no result.
     """
     snapshot = table.current_snapshot()
-    listed = manifests_of(table, snapshot) if snapshot else []
+    manifests = manifests_of(table, snapshot) if snapshot else []
     classifier = Classifier(table, identifier)
-    of_deletes = (one for one in listed if one.content == ManifestContent.DELETES)
+    of_deletes = (one for one in manifests if one.content == ManifestContent.DELETES)
     deletes = Deletes(Manifests(table.io).live(of_deletes), table.specs())
-    data = [one for one in listed if one.content == ManifestContent.DATA]
-    contents = _contents(table, classifier, data, identifier, cache)
-    beyond = _beyond(contents.rows, deletes, table, classifier.roles)
+    data = [one for one in manifests if one.content == ManifestContent.DATA]
+    contents, roles = _contents(table, classifier, data, identifier, cache), classifier.roles
+    listed, beyond = contents.rows, _beyond(contents.rows, deletes, table, roles)
     strays = (Placed(one.place, one.path, one.data_sequence_number) for one in contents.strays)
-    placed = [*_placed(contents.rows), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
+    placed = [*_placed(listed), *strays, *(former for _, former in beyond.values())] if deletes.equality else []
     relieved = partial(deletes.relieved, placed) if deletes.equality else None
-    described = _with_problems(contents.rows, {path: problem for path, (problem, _) in beyond.items()})
-    described = _described(described, classifier, table, deletes)
+    columns = {**_dated(listed, table, roles.timestamp is None), **_reached(listed, deletes, roles.levels_apart)}
+    if beyond:
+        problems = pa.array((beyond.get(path, (None,))[0] for path in listed["path"].to_pylist()), pa.string())
+        columns["problem"] = pc.coalesce(listed["problem"], problems)
+    described = _once(_with(listed, columns))
     if relieved:
         described = _relieved(described, relieved)
     number = None if snapshot is None else snapshot.sequence_number
@@ -106,12 +109,6 @@ def _contents(
         whole = {name: contents[name] for name in names if name not in incomplete}
         cache.keep(table_uuid, identifier, whole)
     return ManifestContents.together(contents[name] for name in names)
-
-
-def _described(listed: pa.Table, classifier: Classifier, table: Table, deletes: Deletes) -> pa.Table:
-    """The segments that the current snapshot of ``table`` lists, with all facts."""
-    dated = _dated(listed, table, classifier.roles.timestamp is None)
-    return _once(_with(listed, {**dated, **_reached(listed, deletes, classifier.roles.levels_apart)}))
 
 
 def _with(listed: pa.Table, columns: _Columns) -> pa.Table:
@@ -200,14 +197,6 @@ def _once(listed: pa.Table) -> pa.Table:
 def _repeated(paths: pa.ChunkedArray) -> pa.Array:
     counts = pc.value_counts(paths)
     return counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-
-
-def _with_problems(listed: pa.Table, problems: Mapping[str, str]) -> pa.Table:
-    """``listed``; the files at the paths in ``problems`` have this problem, unless they have another."""
-    if not problems:
-        return listed
-    added = pa.array(map(problems.get, listed["path"].to_pylist()), pa.string())
-    return _with(listed, {"problem": pc.coalesce(listed["problem"], added)})
 
 
 def _beyond(listed: pa.Table, deletes: Deletes, table: Table, columns: ColumnRoles) -> Mapping[str, tuple[str, Placed]]:
