@@ -7,7 +7,7 @@ the declarations.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -22,14 +22,14 @@ from firnlake.table.records import COLUMNS
 
 PREFIX: Final = "firn."
 TOPIC_PREFIX: Final = "firn.topic."
+_SHOWN: Final = 200
+"""Maximum number of characters of a wrong value that a message shows."""
 LONG_MAX: Final = 2**63 - 1
 """The largest of Java's longs."""
 INT_MAX: Final = 2**31 - 1
 """The largest of Java's ints; as a number of segments, it means never."""
 UNLIMITED: Final = -1
-"""Kafka's value for "no limit" in ``retention.ms`` and ``retention.bytes``."""
-NEVER: Final = -1
-"""Value of an interval that never ends."""
+"""Kafka's value for "no limit" in ``retention.ms`` and ``retention.bytes``; for an interval, it means never."""
 DAY_MS: Final = SPANS["d"]
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -62,34 +62,30 @@ ADOPTED: Final = "adopted table"
 is a broker's."""
 
 
-def _with_unit(value: object) -> bool:
-    return isinstance(value, str) and value[-1:].isalpha()
-
-
 def _as_list(value: object) -> object:
     """Kafka's list syntax in one form (any order, spaces around commas)."""
     return ",".join(sorted(word.strip() for word in value.split(","))) if isinstance(value, str) else value
 
 
-def _as_ms(value: object) -> object:
-    try:
-        return parse_span(str(value)) if _with_unit(value) else value
-    except RefusedError as error:
-        raise ValueError from error
+def _with_unit(parse: Callable[[str], int]) -> BeforeValidator:
+    """Lets ``parse`` read a text that ends in a unit."""
+
+    def read(value: object) -> object:
+        try:
+            return int(parse(value)) if isinstance(value, str) and value[-1:].isalpha() else value
+        except RefusedError as error:
+            raise ValueError from error
+
+    return BeforeValidator(read)
 
 
-def _as_bytes(value: object) -> object:
-    return int(_SIZE.validate_python(value)) if _with_unit(value) else value
-
-
-_SIZE: Final = TypeAdapter(ByteSize)
 Long = Annotated[int, Field(le=LONG_MAX)]
 """An integer up to the largest of Java's longs."""
-Span = Annotated[int, BeforeValidator(_as_ms)]
+Span = Annotated[int, _with_unit(parse_span)]
 """Milliseconds; as text also a number with a unit (d, h, min, s, ms)."""
 Duration = Annotated[Span, Field(le=LONG_MAX)]
 """A ``Span`` up to the largest of Java's longs."""
-Size = Annotated[Long, BeforeValidator(_as_bytes)]
+Size = Annotated[Long, _with_unit(TypeAdapter(ByteSize).validate_python)]
 """Bytes; as text also a number with a unit, 1000 bytes to the KB and 1024 to the KiB."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 CleanupPolicy = Annotated[Literal["compact", "delete", "compact,delete"], BeforeValidator(_as_list)]
@@ -141,7 +137,7 @@ class Policy(BaseModel):
     """The dirty ratio counts only when the cleanable head has at least this many bytes; Kafka cleans no log before a
     segment has rolled."""
     full_interval_ms: Annotated[
-        Duration, Field(ge=NEVER), Setting("WarpStream", one_run=True, defaults={"kafka": NEVER})
+        Duration, Field(ge=UNLIMITED), Setting("WarpStream", one_run=True, defaults={"kafka": UNLIMITED})
     ] = DAY_MS
     """`full` is due this long after the last `full` if anything is cleanable; -1: not for this reason."""
     max_compaction_lag_ms: Annotated[Duration, Field(ge=1), Setting("Kafka", one_run=True)] = LONG_MAX
@@ -414,11 +410,11 @@ def owner_of(identifier: str, key: str, value: str) -> tuple[str | None, str] | 
         return None
     if key == name:
         raise RefusedError(
-            f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
+            f"table {identifier}: property {key} = {value[:_SHOWN]!r} has no effect; did you mean {PREFIX}{key}?"
         )
     if name in NAMES:
         return None, name
-    raise RefusedError(f"table {identifier}: property {key} = {_short(value)} is unknown; {nearest(key)}")
+    raise RefusedError(f"table {identifier}: property {key} = {value[:_SHOWN]!r} is unknown; {nearest(key)}")
 
 
 _OF_TOPIC: Final = re.compile(
@@ -442,7 +438,7 @@ def values_of(identifier: str, properties: Mapping[str, str]) -> tuple[Values, l
         if owner and owner[1] in values.setdefault(owner[0], {}):
             refused.append(
                 RefusedError(
-                    f"table {identifier}: property {key} = {_short(value)} is set twice for topic {owner[0]}, with "
+                    f"table {identifier}: property {key} = {value[:_SHOWN]!r} is set twice for topic {owner[0]}, with "
                     "and without quotes; allowed: only one of them"
                 )
             )
@@ -473,7 +469,7 @@ def _policy(identifier: str, topic: str | None, values: Values, adopted: bool) -
         name = str(error.errors()[0]["loc"][0])
         owner = prefix if name in layers["topic"] else PREFIX
         raise RefusedError(
-            f"table {identifier}: property {owner}{name} is {_short(merged[name])}; allowed: {allowed(name)}"
+            f"table {identifier}: property {owner}{name} is {merged[name][:_SHOWN]!r}; allowed: {allowed(name)}"
         ) from error
     for name, value, condition in _contradictions(policy):
         found = readable(name, str(value))
@@ -516,11 +512,3 @@ def nearest(key: str) -> str:
     if not found:
         return f"allowed: {', '.join(sorted(NAMES))}"
     return f"did you mean {' or '.join(prefix + one for one in found)}?"
-
-
-_SHOWN: Final = 200
-"""Maximum number of characters of a wrong value that a message shows."""
-
-
-def _short(value: str) -> str:
-    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
