@@ -41,6 +41,8 @@ _MOST: Final = 1 << 50
 """Sizes in bytes, and numbers of records, are less."""
 
 Objects: TypeAlias = NDArray[Any]
+_Metrics: TypeAlias = tuple[int, Any, Any]
+"""Number of NULLs in a column of a file, and bounds of its values, each None if unknown."""
 _NONE: Final[Objects] = np.array(None, dtype=np.object_)
 
 _FIELDS: Final = (0, 1, 3, 4, 100, 101, 102, 103, 104, 108, 110, 125, 128)
@@ -143,10 +145,6 @@ class Values:
     def bounds(self, number: int) -> tuple[Any, Any] | None:
         """The bounds in a file, each None when unknown; None when every record has NULL."""
         return None if self.all_null[number] else (self.low[number], self.high[number])
-
-    def tell(self, number: int, nulls: int, low: Any = None, high: Any = None) -> None:
-        """Replace what the manifest says about the column in a file."""
-        self.nulls[number], self.low[number], self.high[number] = nulls, low, high
 
 
 def _is_known(values: Objects) -> Bools:
@@ -321,21 +319,18 @@ class Classifier:
             # A column that the table did not have when the file was added is NULL in all of it, if ids tell columns
             # apart.
             had = self._ids_at.get(files.snapshots[number] or 0) if self._mapping is None else None
-            for column in asked:
-                if had is not None and column.field_id not in had:
-                    values[column.name].tell(number, files.records[number])
-            if asked := [column for column in asked if had is None or column.field_id in had]:
+            absent = [column for column in asked if had is not None and column.field_id not in had]
+            told: dict[str, _Metrics] = {column.name: (files.records[number], None, None) for column in absent}
+            if len(absent) < len(asked):
                 try:
-                    told, data_bytes[number] = self._footer(files, number, asked)
+                    found, data_bytes[number] = self._footer(files, number, [one for one in asked if one not in absent])
+                    told |= found
                 except Exception as error:  # noqa: BLE001  # whatever it is, it concerns one file
                     self.unread[files.paths[number]] = (str(error).splitlines() or [type(error).__name__])[0]
-                else:
-                    for name, own in told.items():
-                        values[name].tell(number, *own)
+            for name, own in told.items():
+                values[name].nulls[number], values[name].low[number], values[name].high[number] = own
 
-    def _footer(
-        self, files: Files, number: int, columns: Sequence[NestedField]
-    ) -> tuple[dict[str, tuple[int, Any, Any]], int]:
+    def _footer(self, files: Files, number: int, columns: Sequence[NestedField]) -> tuple[dict[str, _Metrics], int]:
         """What the footer of a file says about those ``columns`` that it knows, by name, and the bytes of all columns.
 
         Without field ids in the file, the table's name mapping finds them. Raises any error of a file that is gone, is
@@ -353,7 +348,7 @@ class Classifier:
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         leaves = range(metadata.num_columns)
         places = {metadata.schema.column(leaf).path: leaf for leaf in leaves}
-        found: dict[str, tuple[int, Any, Any]] = {}
+        found: dict[str, _Metrics] = {}
         for column in columns:
             name = names.get(column.field_id)
             if name is None and names:
@@ -482,9 +477,8 @@ def _rounded_up(micros: Objects) -> list[int | None]:
     return [None if one is None else -(-one // 1000) for one in micros]
 
 
-def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> tuple[int, Any, Any] | None:
-    """Number of NULLs, and bounds, of the values in the ``chunks`` of a column; None if a row group has no count of
-    NULLs."""
+def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> _Metrics | None:
+    """What the ``chunks`` of a column say; None if a row group has no count of NULLs."""
     if not all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
         return None
     nulls = sum(chunk.statistics.null_count for chunk in chunks)
