@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -212,11 +211,7 @@ def in_ms(records: pa.RecordBatch) -> pa.RecordBatch:
     for place, one in enumerate(records.schema):
         if pa.types.is_timestamp(one.type) or pa.types.is_date(one.type):
             micros = records[one.name].cast(pa.timestamp("us", getattr(one.type, "tz", None))).cast(pa.int64())
-            records = records.set_column(place, one.name, _floored(micros))
+            # Arrow's integer division rounds towards zero.
+            floored = pa.array([None if time is None else time // 1000 for time in micros.to_pylist()], pa.int64())
+            records = records.set_column(place, one.name, floored)
     return records
-
-
-def _floored(micros: pa.Array) -> pa.Array:
-    # Arrow's integer division rounds towards zero.
-    whole = pc.divide(micros, 1000)
-    return pc.if_else(pc.greater(pc.multiply(whole, 1000), micros), pc.subtract(whole, 1), whole)
