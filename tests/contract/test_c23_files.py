@@ -1,6 +1,8 @@
-"""C23: a flipped bit in a page is a torn file, named, wherever a file has page checksums; Firn writes them."""
+"""C23: what was judged is published, file by file; a flipped bit in a page is a torn file, named, wherever a file has page
+checksums; Firn writes them."""
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -74,6 +76,22 @@ def test_c23_a_flipped_bit_in_a_result_is_named_by_the_judge(scenario: Scenario)
     said = "\n".join(scenario.answer("step validate {stage}"))
     assert "a segment is not readable as Parquet: " in said
     assert "; the segment is file:" in said or "--file file:" in said
+
+
+def test_c23_a_result_that_was_written_again_after_it_was_judged_is_not_published(scenario: Scenario) -> None:
+    """Whatever it holds, and although it is as long as before."""
+    scenario.answer("land a=1 | a=2")
+    home = on_disk(scenario.loaded().location())
+    before = files_under(home)
+    scenario.play("stage full!")
+    (path,) = (path for path in files_under(home) - before if path.suffix == ".parquet")
+    written = path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(written + 10**9, written + 10**9))
+    said = "\n".join(scenario.answer("publish"))
+    assert "gone or changed: 1 of 1 file, first " in said
+    assert "; allowed: all files as they were judged (plan again)" in said
+    assert scenario.answer("read") == ["a=1@0 a=2@1"]
 
 
 def test_c23_every_parquet_file_that_firn_writes_notices_flipped_bits(scenario: Scenario) -> None:
