@@ -1,5 +1,5 @@
-"""C23: what was judged is published, file by file; a flipped bit in a page is a torn file, named, wherever a file has page
-checksums; Firn writes them."""
+"""C23: what was judged is published, file by file, and a flipped bit in a page is a torn file, named, wherever a file
+has page checksums; Firn writes them."""
 
 import hashlib
 import os
