@@ -68,9 +68,9 @@ def summaries(lake: Lake) -> list[Mapping[str, str]]:
 def test_c22_main_and_the_branch_move_together(lake: Lake, stage: Stage) -> None:
     before = len(lake.table(TABLE).metadata.snapshots)
     prepared = moving(lake, stage)
-    commit(lake, prepared)
+    settled = commit(lake, prepared)
     assert seen(lake) == ([1], [0])
-    assert lakes.snapshot(lake) == prepared.snapshot_id
+    assert lakes.snapshot(lake) == settled.snapshot_id
     assert len(lake.table(TABLE).metadata.snapshots) == before + 2
     assert len(list(ancestors(lake.table(TABLE)))) == before - len(SIDE_BRANCHES) + 1
 

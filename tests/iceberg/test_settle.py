@@ -16,12 +16,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from sqlalchemy.exc import OperationalError
 
 from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg import commit
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Commit, CommitRequest
+from firnlake.iceberg.change import Commit, CommitRequest, SnapshotIds
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, settle
 from tests.support.faults import Nth, Watch, different, late, watched
 from tests.support.lakes import TABLE, append, audit, heads, row
@@ -117,9 +118,9 @@ def test_c22_a_lost_race_is_won_at_once_with_the_same_id(landed: Lake, clock: Cl
     """Also if the winner took the sequence number for a branch of its own, where main stays as it was."""
     race = Nth(1, lambda: audit(landed) if aside else append(landed, [row(1)]), only="before commit")
     own = watched(landed, race)
-    prepared = Commit(own.table(TABLE))
-    settled = settle(own, TABLE, prepared.request)
-    assert (settled.snapshot_id, settled.tries) == (prepared.snapshot_id, 2)
+    ids = SnapshotIds()
+    settled = settle(own, TABLE, Commit(own.table(TABLE), ids=ids).request)
+    assert (settled.snapshot_id, settled.tries) == (ids[MAIN_BRANCH, 0], 2)
     assert clock.seconds < 1
 
 

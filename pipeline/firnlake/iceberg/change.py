@@ -142,11 +142,6 @@ class Commit:
             self._snapshots.append(_BranchSnapshot(branch, snapshot_id, change))
             numbers[branch] += 1
 
-    @property
-    def snapshot_id(self) -> int:
-        """Id of the snapshot on main."""
-        return self._snapshots[0].snapshot_id
-
     def request(self, target: Table) -> CommitRequest:
         """Write the manifest lists of the snapshots on top of those of ``target``; return what to ask of the catalog.
 
