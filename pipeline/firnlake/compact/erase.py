@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+from pyiceberg.utils.bin_packing import PackingIterator
 
-from firnlake.compact.inputs import PlanInputs, grouped
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks
 from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.tasks import WHOLE_BYTES, Attempt, Task
@@ -78,7 +79,7 @@ def erased(attempt: Attempt) -> ByPlan[Change]:
         else:
             requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
             work = partial(_erase, requested, attempt.target)
-            groups = grouped(inputs.segments, WHOLE_BYTES, lambda one: one.bytes)
+            groups = PackingIterator(inputs.segments, WHOLE_BYTES, lookback=1, weight_func=lambda one: one.bytes)
             tasks += [(inputs.only(group), work) for group in groups]
     parts, raised = attempt.run("erase", tasks)
     erased_by_plan: dict[str, Change] = {}

@@ -1,10 +1,10 @@
 """A task's view of one plan: its segments as files to read, and the meaning of their columns; records by partition."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,6 @@ from firnlake.job.plan import Plan
 from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.policy import Samples
 from firnlake.table.segment import TAIL, Segment
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -137,20 +135,6 @@ def _key_bounds(file: DataFile, files: DataFiles, columns: ColumnRoles) -> tuple
         return None if lower is None or upper is None else (from_bytes(kind, lower), from_bytes(kind, upper))
     except (ValueError, struct.error):  # by a writer that put something else there
         return None
-
-
-def grouped(items: Iterable[T], most: int, size_of: Callable[[T], float]) -> Iterator[list[T]]:
-    """Neighbouring ``items`` in groups: each has one item, or several with sizes of at most ``most`` together."""
-    group: list[T] = []
-    size = 0.0
-    for item in items:
-        if group and size + size_of(item) > most:
-            yield group
-            group, size = [], 0.0
-        group.append(item)
-        size += size_of(item)
-    if group:
-        yield group
 
 
 def by_partition(

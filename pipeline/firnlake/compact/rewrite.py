@@ -15,8 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.utils.bin_packing import PackingIterator
 
-from firnlake.compact.inputs import PlanInputs, by_partition, grouped
+from firnlake.compact.inputs import PlanInputs, by_partition
 from firnlake.compact.keep_or_drop import NO_HORIZON, WRITTEN, Outcome, Parameters, Records, horizons, outcomes
 from firnlake.compact.marks import Marks
 from firnlake.iceberg.branches import QUARANTINED, REMOVED
@@ -125,7 +126,7 @@ def _read(inputs: PlanInputs, segments: Iterable[tuple[Segment, Marks | None]]) 
 def _together(read: Iterable[_Read]) -> Iterator[_Read]:
     """``read`` with small neighbouring batches combined if the rules treat them alike, to save calls."""
     for _, alike in groupby(read, lambda one: one[0].level):
-        for held in grouped(alike, _SMALL, lambda one: one[2].nbytes):
+        for held in PackingIterator(alike, _SMALL, lookback=1, weight_func=lambda one: one[2].nbytes):
             segments, marks, batches = zip(*held, strict=True)
             yield segments[0], Marks.joined(marks), pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.utils.bin_packing import PackingIterator
 
-from firnlake.compact.inputs import PlanInputs, grouped
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.survey import Survey, before_keys, keys_of_segment, overlapping
 from firnlake.engine.worker import in_arrow
@@ -89,7 +90,9 @@ def _newest(keys: "DataFrame") -> "DataFrame":
 def _readers(inputs: PlanInputs) -> Iterator[list[int]]:
     """The segments of each task that reads keys. Segments that may share offsets are in the same task."""
     numbers = iter(range(len(inputs.segments)))
-    for groups in grouped(overlapping(inputs), _TASK_RECORDS, lambda group: sum(one.records for one in group)):
+    for groups in PackingIterator(
+        overlapping(inputs), _TASK_RECORDS, lookback=1, weight_func=lambda group: sum(one.records for one in group)
+    ):
         yield [next(numbers) for group in groups for _ in group]
 
 

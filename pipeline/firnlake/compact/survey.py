@@ -15,10 +15,11 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.utils.bin_packing import PackingIterator
 
 from firnlake.compact import transactions
 from firnlake.compact.duplicates import repeated
-from firnlake.compact.inputs import PlanInputs, grouped
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks, StoredMarks
 from firnlake.errors import UnavailableError
 from firnlake.iceberg.branches import REMOVED
@@ -82,7 +83,9 @@ def in_memory(inputs: PlanInputs) -> Survey[Marks]:
     newest, has_older = latest_per_key(codes, records["offset"].to_numpy(), removed)
     in_tail = np.zeros(len(known) + 1, dtype=np.bool_)  # the last flag is that of NO_KEY
     marks = {one.path: Marks.of(inputs.visible(one)) for one in tail}
-    for group in grouped(_meeting(inputs, known, tail), LOOKED_UP, lambda one: one.records):
+    for group in PackingIterator(
+        _meeting(inputs, known, tail), LOOKED_UP, lookback=1, weight_func=lambda one: one.records
+    ):
         marks |= _looked_up(inputs, group, known, in_tail)
     parts = every.having(newest=newest, has_older=has_older | in_tail[codes]).split(sizes)
     return Survey.of(inputs.plan, marks | dict(zip((one.path for one in head), parts, strict=True)))

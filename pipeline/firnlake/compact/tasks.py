@@ -13,8 +13,9 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from pyiceberg.table import Table
+from pyiceberg.utils.bin_packing import PackingIterator
 
-from firnlake.compact.inputs import PlanInputs, grouped
+from firnlake.compact.inputs import PlanInputs
 from firnlake.compact.marks import Marks, StoredMarks, store
 from firnlake.compact.rewrite import Target, rewrite
 from firnlake.compact.spark_survey import suits_spark, survey_on_spark
@@ -79,15 +80,15 @@ def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
     """The inputs of each output segment, in offset order: as many as a merge's plan states (C13), or until the records
     to write of them fill a segment, approximately, because horizons of tombstones are not yet read."""
 
-    def size(segment: Segment) -> float:
+    def size(segment: Segment) -> int:
         marks = surveyed.marks.get(segment.path)
-        return segment.bytes * (min(1.0, marks.newest_count / max(1, segment.records)) if marks else 1.0)
+        return int(segment.bytes * (min(1.0, marks.newest_count / max(1, segment.records)) if marks else 1.0))
 
     for inputs in series(plan, surveyed.in_place):
         if (number := plan.inputs_per_segment) is not None:
             yield from (inputs[start : start + number] for start in range(0, len(inputs), number))
         else:
-            yield from grouped(inputs, plan.segment_bytes, size)
+            yield from PackingIterator(inputs, plan.segment_bytes, lookback=1, weight_func=size)
 
 
 _Marked: TypeAlias = Sequence[tuple[Segment, Marks | StoredMarks | None]]
