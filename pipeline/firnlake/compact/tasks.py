@@ -1,8 +1,8 @@
 """The driver of a job's tasks, and the tasks of the lanes that rewrite all their inputs.
 
-A small plan is one task; a large plan is surveyed first and then rewritten output by output. Tasks run in workers of
-the engine; their results are small. Only the plan and its survey decide how input segments are grouped into output
-segments, so the layout is the same on every engine.
+A small plan is one task; a large plan is surveyed first and then rewritten output by output, and a merge is only that.
+Tasks run in workers of the engine; their results are small. Only the plan and its survey decide how input segments are
+grouped into output segments, so the layout is the same on every engine.
 """
 
 import uuid
@@ -91,10 +91,9 @@ def _outputs(plan: Plan, surveyed: Survey[M]) -> Iterator[Sequence[Segment]]:
             yield from PackingIterator(inputs, plan.segment_bytes, lookback=1, weight_func=size)
 
 
-_Marked: TypeAlias = Sequence[tuple[Segment, Marks | StoredMarks | None]]
-
-
-def _written(segments: _Marked, target: Target, inputs: PlanInputs) -> Change:
+def _written(
+    segments: Sequence[tuple[Segment, Marks | StoredMarks | None]], target: Target, inputs: PlanInputs
+) -> Change:
     """Write one output of a plan."""
     read = ((one, marks.read(inputs.files) if isinstance(marks, StoredMarks) else marks) for one, marks in segments)
     return rewrite(inputs, list(read), target)
@@ -127,8 +126,8 @@ def _rewrite_tasks(inputs: PlanInputs, surveyed: Survey[M], target: Target) -> l
 def rewritten(attempt: Attempt) -> ByPlan[Change]:
     """Compact plans of the lanes that rewrite all their inputs.
 
-    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task. What is copied
-    needs no survey.
+    A small plan is one task. A larger plan is surveyed first, and then each of its outputs is a task; so is each output
+    of a plan that copies, which needs no survey.
     """
     folder = f"{attempt.target.folder}/marks"
     by_id = {inputs.plan.id: inputs for inputs in attempt.plans}
