@@ -25,7 +25,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from pyarrow.fs import FileSystem
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.utils.bin_packing import PackingIterator
@@ -48,7 +48,7 @@ from firnlake.iceberg.files import (
     store,
     whole_number,
 )
-from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
+from firnlake.iceberg.manifests import Manifests, ahead, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, end, listed, own_garbage, store_ms
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
@@ -261,11 +261,10 @@ def _merged(
     for neighbours in PackingIterator(
         filter(is_live, manifests), target_bytes, lookback=1, weight_func=lambda one: one.manifest_length
     ):
+        entries = list(Manifests(table.io).live(neighbours))
         with manifest_writer(table, first.partition_spec_id, snapshot_id, first.content) as writer:
-            for _, entries in ahead(partial(checked_entries, table.io), neighbours):
-                for entry in entries:
-                    if entry.status != ManifestEntryStatus.DELETED:
-                        writer.existing(entry)
+            for entry in entries:
+                writer.existing(entry)
         yield writer.to_manifest_file()
 
 
