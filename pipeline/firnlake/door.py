@@ -84,9 +84,9 @@ class MaintainedTable:
         """Adopt the existing table, whose columns play the roles of ``choice``; a dry run only says what would be."""
         return (preview if dry_run else adopt)(self.opened.lake, self.name, choice, properties)
 
-    def land(self, *paths: Path | str, topic: str | None = None, partition: int | None = None) -> Landed:
+    def land(self, *paths: Path | str) -> Landed:
         """Append the records of ``paths`` (Parquet, JSON lines, Kafka's `.log`) in one commit."""
-        return land(self.opened.lake, self.name, [Path(path) for path in paths], topic, partition)
+        return land(self.opened.lake, self.name, [Path(path) for path in paths])
 
     def plan(self, *lanes: Lane | str, force: bool = False, scope: Scope = EVERYTHING) -> Mapping[Lane, LaneRun]:
         """What a run of ``lanes`` would do now, by lane; by default, a run of all."""

@@ -113,32 +113,28 @@ def test_c10_control_records_of_other_kinds_decide_nothing(scenario: Scenario) -
 
 
 FOLDERS = [
-    ("orders-0", {}, ("orders", 0)),
-    ("my-topic.v2-x-17", {}, ("my-topic.v2-x", 17)),
-    ("__consumer_offsets-49", {}, ("__consumer_offsets", 49)),
-    ("a--1", {}, ("a-", 1)),
-    ("1-2-3", {}, ("1-2", 3)),
-    ("orders-0", {"partition": 5}, ("orders", 5)),
-    ("orders-0", {"topic": "x y"}, ("x y", 0)),
-    ("orders-0", {"topic": "x-1", "partition": 2}, ("x-1", 2)),
-    ("backup", {"topic": "orders", "partition": 3}, ("orders", 3)),
-    ("orders-0/../orders-0", {}, ("orders", 0)),
-    ("elsewhere/../orders-0", {}, ("orders", 0)),
-    ("linked/orders-0", {}, ("orders", 0)),
+    ("orders-0", ("orders", 0)),
+    ("my-topic.v2-x-17", ("my-topic.v2-x", 17)),
+    ("__consumer_offsets-49", ("__consumer_offsets", 49)),
+    ("a--1", ("a-", 1)),
+    ("1-2-3", ("1-2", 3)),
+    ("orders-0/../orders-0", ("orders", 0)),
+    ("elsewhere/../orders-0", ("orders", 0)),
+    ("linked/orders-0", ("orders", 0)),
 ]
 
 
-@pytest.mark.parametrize(("folder", "options", "expected"), FOLDERS)
+@pytest.mark.parametrize(("folder", "expected"), FOLDERS)
 def test_a_folder_names_the_topic_partition(
-    made: Scenario, monkeypatch: pytest.MonkeyPatch, folder: str, options: dict[str, Any], expected: tuple[str, int]
+    made: Scenario, monkeypatch: pytest.MonkeyPatch, folder: str, expected: tuple[str, int]
 ) -> None:
     (made.folder / "elsewhere").mkdir()
     (made.folder / "linked").symlink_to(made.folder)
     path = segment(made.folder / folder, batch(*ENTRIES))
     monkeypatch.chdir(path.parent)
-    made.table.land(path, **options)
+    made.table.land(path)
     if ".." not in folder and "linked" not in folder:
-        assert made.table.land(Path(LOG), **options).repeated == 1, "a path may be relative"
+        assert made.table.land(Path(LOG)).repeated == 1, "a path may be relative"
     assert {(row["topic"], row["partition"]) for row in made.rows()} == {expected}
 
 
@@ -151,9 +147,8 @@ def test_c26_a_link_and_its_target_name_the_same_topic_partition(made: Scenario)
     other = link("orders-0", segment(made.folder / "payments-0", batch(*ENTRIES)))
     with pytest.raises(RefusedError, match=rf"file {other} .*orders-0.* link .*payments-0.*; allowed: "):
         made.table.land(other)
-    made.table.land(other, topic="orders", partition=0)
     made.table.land(link("orders-3", segment(made.folder / "objects", batch(*ENTRIES))))
-    assert {(row["topic"], row["partition"]) for row in made.rows()} == {("orders", 0), ("orders", 3)}
+    assert {(row["topic"], row["partition"]) for row in made.rows()} == {("orders", 3)}
     (made.folder / "newest").symlink_to("payments-0")
     with pytest.raises(RefusedError, match="is in folder 'newest'; allowed: a folder named <topic>-<partition>"):
         made.table.land(made.folder / "newest" / LOG)

@@ -47,18 +47,12 @@ def land(
         list[Path],
         typer.Argument(metavar="FILE...", help="Parquet, JSON lines, or Kafka's .log segments."),
     ],
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="Topic of .log files. Default: from the folder's name.")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Partition of .log files. Default: from the folder's name.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Append files of records: one L0 segment per topic partition and file, all in one commit."""
     from firnlake.ingest.land import land as land_files
 
-    landed = land_files(Lake.load(), table, files, topic, partition)
+    landed = land_files(Lake.load(), table, files)
     new = landed.files - landed.repeated - landed.empty
     if as_json:
         show.as_json(landed)

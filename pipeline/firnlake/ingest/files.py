@@ -47,7 +47,6 @@ _SUFFIXES: Final = ", ".join((".parquet", *_JSON_LINES, logs.SUFFIX))
 _MAGIC: Final = b"PAR1"
 """Start and end of a Parquet file."""
 _SHOWN_NAMES: Final = 20
-_NO_COLUMNS: Final = pa.schema([])
 _AT_ONCE: Final = 100_000
 """Number of records of JSON lines that are Python objects at the same time."""
 _INTEGER: Final = re.compile("0|-?[1-9][0-9]{0,18}")
@@ -68,29 +67,21 @@ _HIGHEST: Final = {
 """The highest value that Kafka has in a column. The lowest is 0; NULL means "none", which is -1 in Kafka's batches."""
 
 
-def read_records(
-    path: Path, topic: str | None = None, partition: int | None = None, further: pa.Schema = _NO_COLUMNS
-) -> pa.Table:
+def read_records(path: Path, further: pa.Schema) -> pa.Table:
     """Read the records of ``path`` in Kafka's columns and types, and the table's ``further`` columns if it has them.
 
     If a file lacks ``timestampType`` or ``headers``, the result has NULL. The result has columns for transactions if
     the file has them, as log segments do. No value is rounded or guessed: columns that hold integers or booleans in
     Kafka must have these types in the file, and a value is taken only if the same value can be made of the result.
-    ``topic`` and ``partition`` apply only to log segments and override the folder name (see ``logs``). Raises
-    RefusedError, which names the file, the line or record, the column, what was found and what is allowed (C26).
+    Raises RefusedError, which names the file, the line or record, the column, what was found and what is allowed (C26).
     """
     if not path.is_file():
         found = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
         raise RefusedError(f"file {path} {found}; allowed: a file with suffix {_SUFFIXES}")
-    if path.suffix != logs.SUFFIX and (topic is not None or partition is not None):
-        raise RefusedError(
-            f"file {path} has suffix {path.suffix!r}; allowed with --topic or --partition: {logs.SUFFIX} (other files "
-            "name the topic and the partition of each record)"
-        )
     file = _File(path, further)
     try:
         if path.suffix == logs.SUFFIX:
-            return _sound(file, logs.read_log(path, logs.topic_partition_of(path, topic, partition)))
+            return _sound(file, logs.read_log(path, logs.topic_partition_of(path)))
         if path.suffix in _JSON_LINES:
             return _sound(file, _of_values(file, _json_lines(path)))
         if path.suffix == ".parquet":

@@ -67,16 +67,13 @@ class Landed:
     repeated: int = 0
 
 
-def land(
-    lake: Lake, identifier: str, paths: Sequence[Path], topic: str | None = None, partition: int | None = None
-) -> Landed:
+def land(lake: Lake, identifier: str, paths: Sequence[Path]) -> Landed:
     """Append the records of ``paths`` to table ``identifier`` as L0 segments, in one commit.
 
-    ``topic`` and ``partition`` override the folder name of Kafka's log segments. One file after the other is read,
-    checked and written, so only one is in memory. Segments whose records have landed before are left out. Whatever ends
-    the landing before a commit is sent, the segments that it has written are deleted. Raises RefusedError as
-    ``read_records`` does, for a table without Kafka's columns, and if nobody can tell whether records have landed;
-    UnavailableError when a segment can't be written; and the errors of ``settle``.
+    One file after the other is read, checked and written, so only one is in memory. Segments whose records have landed
+    before are left out. Whatever ends the landing before a commit is sent, the segments that it has written are
+    deleted. Raises RefusedError as ``read_records`` does, for a table without Kafka's columns, and if nobody can tell
+    whether records have landed; UnavailableError when a segment can't be written; and the errors of ``settle``.
     """
     table = lake.table(identifier)
     _check(table, identifier)
@@ -85,7 +82,7 @@ def land(
     landing = _Landing(lake, identifier, table)
     try:
         for path in paths:
-            landing.add(path, _parts(_fitting(table, identifier, path, read_records(path, topic, partition, further))))
+            landing.add(path, _parts(_fitting(table, identifier, path, read_records(path, further))))
         return landing.commit()
     finally:
         landing.clean_up()

@@ -54,38 +54,31 @@ _BROKEN = (KafkaError, DecompressionError, zlib.error, ValueError, OSError, EOFE
 """Errors that aiokafka and its codecs raise for an invalid batch with a correct CRC."""
 
 
-def topic_partition_of(path: Path, topic: str | None = None, partition: int | None = None) -> TopicPartition:
-    """The topic partition of the records in ``path``, given by ``topic`` and ``partition``, or else by the folder name.
+def topic_partition_of(path: Path) -> TopicPartition:
+    """The topic partition that the folder of ``path`` names.
 
     In Kafka's layout a folder's name is the topic, a dash and the partition; the topic may contain dashes and dots.
     Raises RefusedError for any other folder name, such as that of a partition that Kafka is deleting or moving, and for
     a link into the folder of another topic partition.
     """
-    if topic is not None and partition is not None:
-        return TopicPartition(topic, partition)
-    given, real = Path(os.path.abspath(path)).parent.name, path.resolve().parent.name  # noqa: PTH100  # follows no link
-    named = _named(given, topic, partition)
+    folder, target = Path(os.path.abspath(path)).parent.name, path.resolve().parent.name  # noqa: PTH100  # follows no link
+    named = _named(folder)
     if named is None:
         raise RefusedError(
-            f"file {path} is in folder {given!r}; allowed: a folder named <topic>-<partition>, as in Kafka, or --topic "
-            "and --partition"
+            f"file {path} is in folder {folder!r}; allowed: a folder named <topic>-<partition>, as in Kafka (or a link "
+            "to the file from such a folder)"
         )
-    if _named(real, topic, partition) not in (None, named):
+    if _named(target) not in (None, named):
         raise RefusedError(
-            f"file {path} is in folder {given!r} and is a link into folder {real!r}; allowed: a link to a file of "
-            "the same topic partition, or --topic and --partition"
+            f"file {path} is in folder {folder!r} and is a link into folder {target!r}; allowed: a link to a file of "
+            "the same topic partition"
         )
     return named
 
 
-def _named(folder: str, topic: str | None, partition: int | None) -> TopicPartition | None:
-    """The topic partition by the options, or else by the name of ``folder``; None when the name has another form."""
+def _named(folder: str) -> TopicPartition | None:
     match = _FOLDER.fullmatch(folder)
-    if not match:
-        return None
-    return TopicPartition(
-        match["topic"] if topic is None else topic, int(match["partition"]) if partition is None else partition
-    )
+    return TopicPartition(match["topic"], int(match["partition"])) if match else None
 
 
 def read_log(path: Path, where: TopicPartition) -> pa.Table:
