@@ -64,7 +64,6 @@ class Claim:
                           plus the time by which the clock is behind an earlier commit's; None: unknown, not judged
     counts                the numbers of records, segments and bytes that the plan's result tells, by name; those that
                           it does not tell are 0
-    transactional         True when transactional or control records may have been read (C10)
     markers               markers outside the inputs that end transactions inside: producer, offset, committed
     snapshot_id           the snapshot of main on which the plan was made; None: unknown
     figures               other figures that the plan and its result tell: name, as told, and as the judge found it
@@ -88,7 +87,6 @@ class Claim:
     log_end_offset: int
     delete_retention_ms: int | None
     counts: Counter[str]
-    transactional: bool = False
     markers: tuple[tuple[int, int, bool], ...] = ()
     kept_from: int | None = None
     snapshot_id: int | None = None

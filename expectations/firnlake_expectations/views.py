@@ -54,7 +54,7 @@ def derive(duck: Duck, layout: Layout) -> None:
         *_offsets(copies, layout.reads_values),
         _unsettled(copies, layout),
         _special(copies),
-        *_transactions(layout),
+        *_transactions(copies, layout),
         _left_behind(),
         _looked_at(copies),
         _groups(copies, keeps_levels=layout.erases),
@@ -67,10 +67,10 @@ def derive(duck: Duck, layout: Layout) -> None:
 def _plans(duck: Duck, layout: Layout) -> None:
     """Create the tables `plans` and `markers`."""
     # Times are epoch microseconds. `stamp` is the delete horizon of a tombstone that this cleaning is the first to find
-    # clean (C8), `told` whether the claim has transactions.
+    # clean (C8).
     duck.run(
         """CREATE TABLE plans (plan INTEGER, now BIGINT, stamp BIGINT, clean_below BIGINT, log_end BIGINT,
-            kept_from BIGINT, told BOOLEAN, level_out INTEGER)"""
+            kept_from BIGINT, level_out INTEGER)"""
     )
     duck.run('CREATE TABLE markers (plan INTEGER, producer BIGINT, "offset" BIGINT, commit BOOLEAN)')
     claims = [case.claim for case in layout.cases]
@@ -84,7 +84,6 @@ def _plans(duck: Duck, layout: Layout) -> None:
                 one.clean_below,
                 one.log_end_offset,
                 one.end,
-                one.transactional,
                 one.level_out,
             )
             for number, one in enumerate(claims)
@@ -157,7 +156,7 @@ def _sums(copies: bool, layout: Layout) -> list[str]:
 def _unsettled(copies: bool, layout: Layout) -> str:
     written = "written_sums.every" if copies else "written_sums.keyed"
     elsewhere = "" if layout.same_files or layout.erases else "OR elsewhere > 0"
-    rare = elsewhere if copies else "OR told OR coalesce(transactions, 0) > 0 OR last > log_end"
+    rare = elsewhere if copies else "OR coalesce(transactions, 0) > 0 OR last > log_end"
     return f"""CREATE TABLE unsettled AS SELECT plan, slice
         FROM newest FULL JOIN written_sums USING (plan, slice) JOIN plans USING (plan) LEFT JOIN read_sums USING (plan)
         WHERE coalesce(newest.keys, 0) != coalesce({written}, 0)
@@ -238,7 +237,7 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
     mark = "hash(mark, horizon)" if copies else "mark"
     return f"""CREATE TABLE groups AS
     WITH known AS (
-        SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, told, level_out,
+        SELECT looked_at.*, now, stamp, clean_below, log_end, kept_from, level_out,
             level != {BURIED} AND coalesce(aborted, false) AS aborted,
             level != {BURIED} AND coalesce(undecided, false) AS undecided,
             level != {BURIED} AND coalesce(ended, false) AS ended
@@ -273,7 +272,6 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
             max(level) FILTER ({written} AND level != level_expected) AS a_level,
             bool_or(ended) AS ended,
             count_if({read} AND undecided) AS n_undecided,
-            count_if({read} AND (control OR transactional)) AS n_transaction,
             count_if({read} AND "offset" = log_end) AS end_in,
             count_if({written} AND level != {QUARANTINED} AND "offset" = log_end) AS end_out,
             {levels}
@@ -281,7 +279,7 @@ def _groups(copies: bool, *, keeps_levels: bool) -> str:
     )
     SELECT plan, role, coalesce(key, any_key) AS key, settled, n_in, n_out, in_min, out_max, out_min, out_mark,
         out_horizon, n_buried, buried_mark, n_level, a_level, n_undecided,
-        n_transaction, end_in, end_out, levels_in, levels_out, log_end, told,
+        end_in, end_out, levels_in, levels_out, log_end,
         coalesce(before_max > read_max, false) AS risen,
         CASE WHEN risen THEN before_max ELSE read_max END AS in_max,
         -- Where values were not read, what was written at its offset tells it.
@@ -348,13 +346,13 @@ _COMMIT, _ABORT = "0001", "0000"
 """Types of control records: bytes 3 and 4 of the key (Kafka's ControlRecordType)."""
 
 
-def _transactions(layout: Layout) -> list[str]:
+def _transactions(copies: bool, layout: Layout) -> list[str]:
     """`marks`: records that were aborted, are undecided, or are markers whose transaction has no records left (C10).
 
     Derived from the contract alone: a producer's records up to and including its next marker are one transaction. A
     transaction is numbered by the markers before it, and judged as a whole.
     """
-    if not layout.transactions:
+    if copies or not layout.transactions:
         return ['CREATE TABLE marks (plan INTEGER, "offset" BIGINT, aborted BOOLEAN, undecided BOOLEAN, ended BOOLEAN)']
     return [
         # A cleaning keeps committed records only, so levels 2 and 3 need no second judgement.
@@ -364,7 +362,7 @@ def _transactions(layout: Layout) -> list[str]:
                 CASE WHEN control THEN CASE hex(key[3:4]) WHEN '{_COMMIT}' THEN true WHEN '{_ABORT}' THEN false END END
                     AS commit,
                 NOT control AS data, NOT control AND level < 2 AS open
-            FROM before JOIN plans USING (plan) WHERE told AND level != {BURIED} AND (control OR transactional)
+            FROM before JOIN plans USING (plan) WHERE level != {BURIED} AND (control OR transactional)
             UNION ALL SELECT plan, producer, "offset", commit, false, false FROM markers
         ) GROUP BY plan, producer, "offset", commit, data""",
         """CREATE TABLE marks AS

@@ -181,7 +181,7 @@ TABLES = {
     ),
     "transactions": Table(
         plan(
-            "in=12 out=7 transactional=True markers=((4,15,False),(1,16,False)) aborted=4 markers_removed=1",
+            "in=12 out=7 markers=((4,15,False),(1,16,False)) aborted=4 markers_removed=1",
             "1>a=1@0 b=1@1 2>b=2@2 2>a=@3 2>-=3@4 1>commit@5 2>abort@6 3>abort@7^2~-1m 3>commit@8 4>c=1@9 "
             "5>d=1@10^2 leader@11",
             "1>a=1@0 b=1@1 1>commit@5 2>abort@6 5>d=1@10 leader@11 3>commit@8~1h",
@@ -207,10 +207,10 @@ TABLES = {
         TRANSACTIONS,
     ),
     "committed transactions": Table(
-        plan("in=2 out=2 transactional=True markers=((1,5,True),)", "1>a=1@0 b=1@1", "1>a=1@0 b=1@1"),
+        plan("in=2 out=2 markers=((1,5,True),)", "1>a=1@0 b=1@1", "1>a=1@0 b=1@1"),
         """
-        C10 right                          |  | kept
-        C10 the plan does not tell of them | transactional=False markers=() | aborted_records_gone@0
+        C10 right                       |            | kept
+        C10 the plan knows of no marker | markers=() | aborted_records_gone@0
         """,
         TRANSACTIONS,
     ),

@@ -182,8 +182,7 @@ Figures = dict[str, tuple[object, object]]
 def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figures) -> Claim:
     plan, traits, policy = change.plan, change.plan.lane.traits, basis.policy(change.plan.topic)
     retention_ms = policy.delete_retention_ms if policy else None
-    own = ("clean_below", "log_end_offset", "kept_from", "transactional")
-    decides = found["transactional"] and not traits.serves_requests
+    own = ("clean_below", "log_end_offset", "kept_from")
     return Claim(
         table=basis.identifier,
         lane=plan.lane.value,
@@ -196,7 +195,7 @@ def _claim(change: Change, basis: Basis, found: Mapping[str, Any], figures: Figu
         delete_retention_ms=(
             0 if not traits.cleans else None if retention_ms is None else retention_ms + found["clock_behind_ms"]
         ),
-        markers=tuple(basis.markers(plan)) if decides else (),
+        markers=tuple(basis.markers(plan)) if found["transactional"] and not traits.serves_requests else (),
         figures=tuple((name, str(told), str(one)) for name, (told, one) in figures.items()),
         counts=Counter(change.counts.model_dump()),
         **{name: found[name] for name in own},
