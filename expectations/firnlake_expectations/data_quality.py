@@ -131,7 +131,7 @@ def new_name(at_ms: int, plan_id: str) -> str:
 
 
 def write_document(target: Path, document: object) -> Path:
-    """Store a dataclass as JSON; raises OSError if that is not possible."""
+    """Store a document as JSON; raises OSError if that is not possible."""
     return write_page(target, to_json(document).decode())
 
 

@@ -6,7 +6,6 @@ reads what was found and never asks the catalog; while the catalog is down, all 
 of a table, not this file, decide what is due in the table, and when.
 """
 
-import json
 import logging
 import os
 import re
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from firnlake_expectations.data_quality import read_document, write_document
 
 if TYPE_CHECKING:
     from firnlake.iceberg.catalog import Lake
@@ -207,11 +208,7 @@ def home() -> Path:
 
 def known_tables(home: Path) -> list[str]:
     """The names of the tables of records at the last look; none if there was none, or if its file is damaged."""
-    try:
-        names = json.loads((home / _FOUND).read_bytes())
-    except (OSError, ValueError):
-        return []
-    return sorted(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+    return sorted(read_document(home / _FOUND, list[str]) or ())
 
 
 def configured_in(folder: Path) -> Configured:
@@ -227,7 +224,6 @@ def look(lake: "Lake") -> list[str]:
     """
     from firnlake.errors import FirnError, NotFoundError
     from firnlake.table.columns import is_table_of_records
-    from firnlake_expectations.data_quality import write_page
 
     before = known_tables(lake.home)
     found = []
@@ -241,5 +237,5 @@ def look(lake: "Lake") -> list[str]:
             log.warning("%s", error)
             if name in before:
                 found.append(name)
-    write_page(lake.home / _FOUND, json.dumps(found))
+    write_document(lake.home / _FOUND, found)
     return found
