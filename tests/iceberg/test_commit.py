@@ -188,6 +188,16 @@ KINDS = {
 
 
 @pytest.mark.usefixtures("table")
+def test_c22_manifests_that_another_process_has_merged_meanwhile_are_not_merged_again(lake: Lake) -> None:
+    many_manifests(lake)
+    before = lakes.offsets(lake)
+    faster = Nth(1, lambda: rewrite_manifests(lake, TABLE, NOW, remove=True), only="before commit")
+    (found,) = rewrite_manifests(watched(lake, faster), TABLE, NOW, remove=True)
+    assert (found.goes, lakes.offsets(lake)) == (False, before)
+    assert found.reason.startswith("another commit was faster: manifests to be replaced but no longer listed")
+
+
+@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("kind", KINDS)
 def test_c22_every_commit_moves_main_so_an_appender_that_loaded_before_loses_a_race_and_tries_again(
     lake: Lake, kind: str
