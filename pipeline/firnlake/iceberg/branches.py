@@ -144,12 +144,6 @@ def newest_of(table: Table, branch: str) -> Snapshot | None:
     return table.snapshot_by_id(ref.snapshot_id)
 
 
-def check_names(table: Table) -> None:
-    """Raise RefusedError, as ``newest_of`` does, when another tool uses the name of one of Firn's branches."""
-    for branch in FIRN_BRANCHES:
-        newest_of(table, branch)
-
-
 def _is_firns(table: Table, branch: str) -> bool:
     """True when the table has a branch of this name that Firn made; other tools may have made its newest snapshots."""
     ref = table.metadata.refs.get(branch)

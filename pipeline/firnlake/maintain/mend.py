@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from firnlake.clock import show_ms
 from firnlake.errors import ConflictError, RefusedError
-from firnlake.iceberg.branches import MENDED, ancestors, at_snapshot, check_names, on_branch
+from firnlake.iceberg.branches import MENDED, ancestors, at_snapshot, newest_of, on_branch
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange
 from firnlake.iceberg.commit import commit_changes
@@ -80,7 +80,7 @@ def named_files(lake: Lake, identifier: str, paths: Sequence[str]) -> NamedFiles
         raise RefusedError(f"{count(len(paths), 'file')} at once; allowed: up to {MOST_FILES}")
     with lake.answering():
         table = lake.table(identifier)
-        check_names(table)
+        newest_of(table, MENDED)
         live = {path_of(entry.data_file.file_path): entry.data_file for entry, _ in read_entries(table)}
         wanted, taken = {path_of(path): path for path in paths}, taken_files(table)
         mended = {path: taken[one] for one, path in wanted.items() if one in taken and one not in live}
@@ -123,7 +123,6 @@ def mend(lake: Lake, named: NamedFiles) -> int | None:
     """
 
     def changes(current: Table) -> Mapping[str, BranchChange]:
-        check_names(current)
         for path in named.lost:
             if not _is_lost(current, path):
                 raise ConflictError(f"{path} was lost, and is there again")

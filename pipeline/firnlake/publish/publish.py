@@ -20,7 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.clock import show_span
 from firnlake.errors import ConflictError, FirnError, RefusedError
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, check_names
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest
 from firnlake.iceberg.commit import settle
@@ -215,7 +215,6 @@ def _conflicts(
     # Check the stage only after `current` was loaded: who deletes a stage begins with its documents, then moves main.
     stage.check_undisturbed()
     _check_age(current, stage)
-    check_names(current)
     problems: dict[str, FirnError] = {**CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts}
     for plan in (one.plan for one in changes if not one.fits(current)):
         changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
