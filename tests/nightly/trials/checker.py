@@ -13,12 +13,15 @@ from tests.nightly.trials.files import KEPT, Files, Reach, jobs_twice, line_of, 
 from tests.nightly.trials.gate import TrialCatalog, TrialRequest
 from tests.nightly.trials.model import EMPTY, Branches, Line, unsettled, wrong
 from tests.support.faults import Request
+from tests.support.records import DAY
 
 if TYPE_CHECKING:
     from tests.nightly.trials.world import Ended, World
 
 QUARANTINE: Final = "firn_quarantine"
 REMOVED_TOMBSTONES: Final = "firn_tombstones"
+YOUNG: Final = 3 * DAY
+"""The age, by the store's clock, up to which maintenance leaves a job alone."""
 
 
 class Violation(NamedTuple):
@@ -115,6 +118,10 @@ class Checker:
             self.found("I2", f"{self.step} deletes a file that was never named", path)
         if Path(path).parent.name in KEPT:
             self.found("I2", f"{self.step} deletes a document that stays", path)
+        ends_job = self.step == "maintain" and path.endswith("/plans.json")
+        is_young = self.world.store.time_of(path) > self.world.now - YOUNG
+        if ends_job and is_young and self.files.may_be_published(self.metadata, self.head, path):
+            self.found("I2", "maintain ends a young job that may still be published", path)
         if not path.startswith(self.folder):
             self.found("I2", f"{self.step} deletes a file outside the table's folder", path)
 

@@ -110,15 +110,7 @@ class Files:
 
         Raises FileNotFoundError for a file that is gone.
         """
-        snapshot = next((one for one in metadata.get("snapshots", []) if one["snapshot-id"] == snapshot_id), None)
-        if snapshot is None:
-            return []
-        entries = [
-            entry
-            for manifest in self._manifests(snapshot["manifest-list"])
-            for entry in self._entries(manifest)
-            if entry.status != ManifestEntryStatus.DELETED
-        ]
+        entries = self._live(metadata, snapshot_id)
         hidden: defaultdict[str, set[int]] = defaultdict(set)
         for entry in entries:
             if entry.data_file.content == DataFileContent.POSITION_DELETES:
@@ -126,6 +118,18 @@ class Files:
                     hidden[on_disk(one["file_path"])].add(one["pos"])
         paths = [on_disk(one.data_file.file_path) for one in entries if one.data_file.content == DataFileContent.DATA]
         return [row for path in paths for position, row in enumerate(self.held(path)) if position not in hidden[path]]
+
+    def _live(self, metadata: Mapping[str, Any], snapshot_id: int | None) -> list[ManifestEntry]:
+        """The entries of the files that a reader of that snapshot reads."""
+        lists = [one["manifest-list"] for one in metadata.get("snapshots", []) if one["snapshot-id"] == snapshot_id]
+        entries = (entry for one in lists for manifest in self._manifests(one) for entry in self._entries(manifest))
+        return [one for one in entries if one.status != ManifestEntryStatus.DELETED]
+
+    def may_be_published(self, metadata: Mapping[str, Any], main: int | None, plans: str) -> bool:
+        """Whether a plan in the document ``plans`` of a job still has all of its inputs on main."""
+        live = {one.data_file.file_path for one in self._live(metadata, main)}
+        inputs = [{one["path"] for one in plan["inputs"]} for plan in json.loads(Path(plans).read_bytes())]
+        return any(own <= live for own in inputs)
 
     def on(self, metadata: Mapping[str, Any], branch: str) -> list[Row]:
         """The rows that a reader of that branch sees."""

@@ -95,6 +95,9 @@ class _Others(faults.Gate):
     world: "World"
 
     def commit(self, request: Request) -> CommitTableResponse:
+        slow, self.world.slow = self.world.slow, None
+        if slow:
+            slow()
         return self.world.dated(request).deliver()
 
     def applied(self, request: Request, response: CommitTableResponse) -> None:
@@ -130,6 +133,9 @@ class World:
     tags: int = 0
     acting: Callable[[], object] = lambda: None
     """What another actor does right before a request of Firn's arrives."""
+
+    slow: Callable[[], object] | None = None
+    """What happens between the next writing of another writer's files and its commit."""
 
     def __post_init__(self) -> None:
         self.store = Store(lambda: self.now, lambda: self._front.gate)
