@@ -10,9 +10,10 @@ from firnlake.cli import show
 from firnlake.cli.options import AsJson, TableName, pairs
 from firnlake.errors import RefusedError
 from firnlake.iceberg.catalog import Lake
+from firnlake.plan.read_states import SHOWN
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import PREFIX, TABLE_ONLY, Policies, allowed, meaning, nearest, readable
-from firnlake.table.settings import TOPICS, change, effective, overrides, problems
+from firnlake.table.settings import change, effective, overrides, problems
 
 _SHOW: Final = "show"
 
@@ -125,5 +126,5 @@ def _show_unknown_topic(lake: Lake, table: str, topic: str) -> None:
     segments = read(lake.table(table), table, cache=ManifestCache.of(lake))
     known = {where.topic for where in segments}
     if topic not in known:
-        there = f"it has: {', '.join(sorted(known)[:TOPICS])}" if known else "it is empty"
+        there = f"it has: {', '.join(sorted(known)[:SHOWN])}" if known else "it is empty"
         show.error(f"{table}: warning: the table has no topic {topic} yet; {there}")

@@ -27,7 +27,7 @@ from firnlake.lanes import Lane
 from firnlake.lanes.answer import Work
 from firnlake.lanes.dirty_ratio import dirty_ratio
 from firnlake.lanes.full import may_stay
-from firnlake.plan.read_states import EVERYTHING, Scope, read_once
+from firnlake.plan.read_states import EVERYTHING, SHOWN, Scope, read_once
 from firnlake.table.policy import DAY_MS
 from firnlake.table.segment import TAIL, Segment, Segments
 from firnlake.table.state import State
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_MS: Final = DAY_MS
 """Milliseconds after which a plan that is due is overdue."""
-SHOWN = 20
-"""Maximum number of lines for each kind of omission, because a table may have a million topic partitions."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ from firnlake.table.state import Requested, State
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, transactions_of
 
 SHOWN = 20
-"""Maximum number of topics or topic partitions that the message about a missing one names."""
+"""Maximum number of topics, topic partitions or segments that people are told of at once; there may be a million."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 from pyiceberg.table import Table, Transaction
 
@@ -23,9 +22,6 @@ from firnlake.table.policy import (
     values_of,
 )
 from firnlake.table.records import COLUMNS
-
-TOPICS: Final = 20
-"""Maximum number of topics that a message names."""
 
 
 @dataclass(frozen=True)
