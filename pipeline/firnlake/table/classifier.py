@@ -33,7 +33,7 @@ from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
-VERSION = 12
+VERSION = 13
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -171,10 +171,6 @@ def _decoded(kind: IcebergType, bounds: Iterable[bytes | None]) -> Iterator[Any]
             yield None if bound is None else decode(kind, bound)
         except (TypeError, ValueError, struct.error):
             yield None
-
-
-_PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
-"""Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
 def _values(field: NestedField, places: Mapping[int, int | None], files: Files, records: Ints) -> Values:
@@ -489,8 +485,7 @@ def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> _Metri
     low, high = min(one.min_raw for one in filled), max(one.max_raw for one in filled)
     if pa.types.is_string(kind):
         return nulls, low.decode(), high.decode()
-    if pa.types.is_timestamp(kind) and filled[0].physical_type == "INT64":
-        times, per = _PER_MICROSECOND[kind.unit]
-        return nulls, low * times // per, high * times // per
-    is_plain = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
+    # Iceberg's times are in microseconds.
+    is_time = pa.types.is_timestamp(kind) and kind.unit == "us"
+    is_plain = is_time or pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
     return (nulls, low, high) if is_plain else (nulls, None, None)
