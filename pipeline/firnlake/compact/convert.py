@@ -39,6 +39,7 @@ def _convert(target: Target, inputs: PlanInputs) -> Change:
         counts=Counts(deleted=hidden),
         deletes=(write_positions(output, first.spec_id, first.partition, rows),) if rows else (),
         merged=tuple(former),
+        in_place=frozenset(positions),
     )
 
 
@@ -49,10 +50,7 @@ def converted(attempt: Attempt) -> ByPlan[Change]:
     tasks = [(one.only(group), work) for one in attempt.plans for group in _by_iceberg_partition(one)]
     parts, failed = attempt.run("convert", tasks)
     plans = {one.plan.id: one.plan for one in attempt.plans}
-    return {
-        plan_id: Change.joined(plans[plan_id], own, frozenset(one.path for one in plans[plan_id].inputs))
-        for plan_id, own in parts.items()
-    }, failed
+    return {plan_id: Change.joined(plans[plan_id], own) for plan_id, own in parts.items()}, failed
 
 
 def _by_iceberg_partition(inputs: PlanInputs) -> Collection[list[Segment]]:

@@ -86,8 +86,7 @@ def erased(attempt: Attempt) -> ByPlan[Change]:
     for plan in (inputs.plan for inputs in attempt.plans if inputs.plan.id in parts):
         results = [result for result, _ in parts[plan.id]]
         _write_down(attempt, plan, [reads for _, reads in parts[plan.id]])
-        in_place = frozenset(path for result in results for path in result.in_place)
-        erased_by_plan[plan.id] = Change.joined(plan, results, in_place)
+        erased_by_plan[plan.id] = Change.joined(plan, results)
     return erased_by_plan, failed | raised
 
 

@@ -109,13 +109,13 @@ class Change(FrozenModel):
 
     @classmethod
     def joined(cls, plan: Plan, parts: Sequence["Change"], in_place: frozenset[str] = frozenset()) -> Self:
-        """What ``plan`` does, by its tasks' ``parts`` in their order; ``in_place`` are the segments that stay."""
+        """What ``plan`` does, by its tasks' ``parts`` in their order; ``in_place`` are segments that stay as well."""
         written = ("kept", "quarantined", "removed_tombstones", "deletes", "merged")
         return cls(
             plan=plan,
             counts=Counts.total(part.counts for part in parts),
             fingerprint=str(sum(int(part.fingerprint) for part in parts)),
-            in_place=in_place,
+            in_place=in_place.union(*(part.in_place for part in parts)),
             **{name: tuple(one for part in parts for one in getattr(part, name)) for name in written},
         )
 
