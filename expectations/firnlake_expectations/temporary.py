@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_HELD: Final[set[int]] = set()
-"""Descriptors that hold the locks of this process."""
 
 
 @contextmanager
@@ -35,17 +33,14 @@ def temporary_folder() -> Iterator[str]:
     # Until it is locked, the folder has a name that no other process looks for.
     folder = Path(tempfile.mkdtemp(prefix=f"new-{prefix}"))
     lock = os.open(folder, _FOLDER)
-    _HELD.add(lock)
     with suppress(OSError):  # a file system without locks: the folder keeps this name, so nobody takes it for left
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = folder.rename(folder.with_name(folder.name.removeprefix("new-")))
     try:
         yield str(folder)
     finally:
-        if lock in _HELD:  # else this is a fork, and the folder is its parent's
-            shutil.rmtree(folder, ignore_errors=True)  # the next process tries again
-            _HELD.remove(lock)
-            os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)  # the next process tries again
+        os.close(lock)
 
 
 def _remove_if_left(folder: Path) -> None:
@@ -57,12 +52,3 @@ def _remove_if_left(folder: Path) -> None:
                 shutil.rmtree(folder)
         finally:
             os.close(lock)
-
-
-def _let_go() -> None:
-    """A fork inherits the locks; with them it would keep the folders of a parent that was killed."""
-    while _HELD:
-        os.close(_HELD.pop())
-
-
-os.register_at_fork(after_in_child=_let_go)

@@ -1,7 +1,6 @@
 """Temporary files may hold keys: the next process removes those of a killed one, and leaves those of a living one."""
 
 import os
-import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from firnlake.compact import survey
 from firnlake.engine.engine import LocalEngine
 from firnlake.validate import validate
 from firnlake_expectations.case import BEFORE, Case, Part
-from firnlake_expectations.temporary import temporary_folder
 from tests.support import judged
 from tests.support.plans import Held, Row, plan_inputs
 from tests.support.records import Record
@@ -73,18 +71,6 @@ def judge_that_spills(folder: Path, waits: Waits) -> None:
     judge(folder, 30, waits)
 
 
-def parent_of_forks(_: Path, waits: Waits) -> None:
-    """The first fork leaves its parent's block, the second one outlives its parent."""
-    with temporary_folder() as own:
-        if first := os.fork():
-            os.waitpid(first, 0)
-            Path(own, "file").touch()
-            if os.fork():
-                signal.pause()
-            waits()
-    os._exit(0)
-
-
 @contextmanager
 def waiting(work: Work, folder: Path) -> Iterator[BaseProcess]:
     """A process that has come to ``waits``."""
@@ -107,7 +93,7 @@ def waiting(work: Work, folder: Path) -> Iterator[BaseProcess]:
 
 @pytest.mark.parametrize(
     ("work", "next_work"),
-    [(keys_that_spill, judge), (judge_that_spills, keys), (parent_of_forks, judge)],
+    [(keys_that_spill, judge), (judge_that_spills, keys)],
 )
 def test_d4_the_next_process_removes_what_a_killed_one_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, next_work: Callable[[Path], None]
