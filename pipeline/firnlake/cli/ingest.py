@@ -184,7 +184,6 @@ def release(table: TableName) -> None:
 def quarantine(
     table: TableName,
     partition: Partition = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only records that this job quarantined.")] = None,
     export: Annotated[
         Path | None,
         typer.Option("--export", metavar="FILE", help="Write a .parquet or .jsonl file that `firn land` reads."),
@@ -206,7 +205,7 @@ def quarantine(
 
     The records are on the branch `firn_quarantine` of the table, where any Iceberg client can read them.
     """
-    lake, selection = Lake.load(), Selection(partition, job, as_of)
+    lake, selection = Lake.load(), Selection(partition, as_of)
     if export:
         _export(lake, table, export, selection)
         return
@@ -238,6 +237,6 @@ def _export(lake: Lake, table: str, path: Path, selection: Selection) -> None:
         show.line(f"{table}: nothing to export")
         return
     show.line(f"wrote {count(written, 'record')} to {path}")
-    options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition, "--job": chosen.job}
+    options = {"--as-of": chosen.as_of, "--partition": chosen.topic_partition}
     given = [text for name, value in options.items() if value is not None for text in (name, str(value))]
     show.line(f"after the records have landed: {shlex.join(['firn', 'quarantine', table, '--clear', *given])}")

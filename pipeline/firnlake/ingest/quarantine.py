@@ -44,18 +44,14 @@ marker of the original transaction may be gone by then.
 
 @dataclass(frozen=True)
 class Selection:
-    """Selects quarantined records by topic partition and by job; None selects all.
+    """Selects quarantined records by topic partition; None selects all.
 
     ``as_of`` is the id of a snapshot of the quarantine branch. If it is set, only the records in that snapshot are
     selected, and no records that were quarantined later.
     """
 
     topic_partition: TopicPartition | None = None
-    job: str | None = None
     as_of: int | None = None
-
-    def has(self, topic_partition: TopicPartition, job: str) -> bool:
-        return self.topic_partition in (None, topic_partition) and self.job in (None, job)
 
 
 EVERY_RECORD: Final = Selection()
@@ -123,9 +119,9 @@ def quarantined_files(
         files = [file for file in files if file.file_path in held]
     chosen = []
     for file in files:
-        owner, job_id = columns.owner(table, file), job_of(file.file_path) or ""
-        if owner and selection.has(owner, job_id):
-            chosen.append((owner, job_id, file))
+        owner = columns.owner(table, file)
+        if owner and selection.topic_partition in (None, owner):
+            chosen.append((owner, job_of(file.file_path) or "", file))
     return sorted(chosen, key=lambda one: (*one[:2], one[2].file_path))
 
 
