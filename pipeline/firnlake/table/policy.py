@@ -297,12 +297,7 @@ def allowed(name: str) -> str:
         unit = "milliseconds, or a duration such as 7d,"
     elif name.endswith(_OF_BYTES):
         unit = "bytes, or a size such as 512MiB,"
-    bounds = {
-        bound: value
-        for one in about.metadata
-        for bound in ("ge", "le")
-        if (value := getattr(one, bound, None)) is not None
-    }
+    bounds = {bound: getattr(one, bound) for one in about.metadata for bound in ("ge", "le") if hasattr(one, bound)}
     most = bounds.get("le", LONG_MAX)
     return f"{unit} from {bounds['ge']} {'up' if most == LONG_MAX else f'to {most}'}"
 
