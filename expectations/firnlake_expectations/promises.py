@@ -534,5 +534,8 @@ OWN_SUITES = Promise(
 
 
 def promises_for(lane: str) -> tuple[Promise, ...]:
-    """The promises about `lane`."""
-    return tuple(promise for promise in PROMISES if lane in promise.lanes)
+    """The promises about `lane`. Raises ValueError if there are none: nothing would be judged."""
+    own = tuple(promise for promise in PROMISES if lane in promise.lanes)
+    if not own:
+        raise ValueError(f"there is no promise about lane {lane}")
+    return own

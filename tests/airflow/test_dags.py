@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from firnlake.lanes import Lane
 from firnlake.table import records
 from firnlake_expectations.data_quality import page_of, table_of
 from tests.airflow.conftest import LocalAirflow, make, without_database
 
-LANES = ("retain", "erase", "convert", "merge", "clean", "tier", "full")
+LANES = [*Lane]
 
 PARSE = """
 import json, os, sys, time

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
+from firnlake.lanes import Lane
 from firnlake_expectations import checkpoint
 from firnlake_expectations.case import Finding, Verdict
 from firnlake_expectations.checkpoint import UnjudgedError, verdicts
@@ -104,3 +105,10 @@ def test_a_promise_without_an_answer_is_not_kept(tmp_path: Path) -> None:
         less = replace(FOUND[0], expectations=tuple(one for one in FOUND[0].expectations if one is not missing))
         with pytest.raises(KeyError, match=missing.name):
             verdicts([less], tmp_path, job="job")
+
+
+def test_what_no_promise_is_about_is_not_judged_as_kept() -> None:
+    """A new lane is published once it has its promises."""
+    assert all(map(promises_for, Lane))
+    with pytest.raises(ValueError, match="no promise about lane join"):
+        promises_for("join")

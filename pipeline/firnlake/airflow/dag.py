@@ -31,10 +31,9 @@ from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, Un
 _DOC = """
 ### {table}
 
-Kafka-grade log compaction, lane by lane: **retain** → **erase** → **convert** → **merge** → **clean** → **tier** →
-**full**. Each lane plans the work that is due by the table's properties and runs it, with or without Spark. Great
-Expectations validates every result. Then one atomic commit publishes the result, while writers keep appending. If
-nothing is due, Spark does not start.
+Kafka-grade log compaction, lane by lane: {lanes}. Each lane plans the work that is due by the table's properties and
+runs it, with or without Spark. Great Expectations validates every result. Then one atomic commit publishes the result,
+while writers keep appending. If nothing is due, Spark does not start.
 
 - A run starts when a threshold is crossed, on schedule (`{schedule}`, UTC), or manually (▶ opens a form).
 - The clock of a run is its logical date, or the time at which the run was due; in a backfill, each run has its own.
@@ -68,7 +67,7 @@ def outline(settings: TableSettings) -> DAG:
     return DAG(
         dag_id=settings.dag_id,
         description=f"Retain, merge, clean and compact {settings.name}",
-        doc_md=_DOC.format(table=settings.name, schedule=settings.schedule),
+        doc_md=_DOC.format(table=settings.name, lanes=" → ".join(LANES), schedule=settings.schedule),
         tags=list(dict.fromkeys(["firn", settings.namespace, *settings.tags])),
         schedule=schedule_of(settings),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),

@@ -306,8 +306,7 @@ def _waiting(segment: Segment, outlook: Outlook) -> Iterator[Reason]:
         yield held
     elif TOP not in outlook.due:
         yield _later(TOP, outlook)
-    lane = next((lane for lane in Lane if lane.traits.level_in == segment.level), None)
-    if lane and not outlook.state.blockers:
+    for lane in (lane for lane in Lane if lane.traits.level_in == segment.level and not outlook.state.blockers):
         plan = outlook.due.get(lane)
         if plan is None:
             yield _later(lane, outlook)

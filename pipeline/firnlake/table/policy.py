@@ -250,6 +250,13 @@ class Policy(BaseModel):
         return int(self.cleaner_dedupe_buffer_size // self.cleaner_threads // KEY_BYTES * _LOAD_FACTOR)
 
     @cached_property
+    def durations(self) -> frozenset[int]:
+        """The durations after which, by the topic's settings, a lane may become due."""
+        return frozenset(
+            getattr(self, NAMES[name]) for name in SETTINGS if name.endswith(".ms") and name not in TABLE_ONLY
+        )
+
+    @cached_property
     def small_segment(self) -> tuple[int, int]:
         """The bytes and records within which a segment fits a cleaning, whatever its offsets, level and keys."""
         records = min(self.plan_max_records, self.keys_per_plan) if self.compacts else self.plan_max_records

@@ -150,6 +150,10 @@ class Segment:
         return f"{self.topic_partition} L{self.level} {offsets} {self.path}"
 
 
+TIMES: Final = tuple(one.name for one in fields(Segment) if one.name.endswith("_ms"))
+"""The facts that are times."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnassignedFile:
     """A stray: a live data file that metadata assigns to no single topic partition. Bounds are inclusive.

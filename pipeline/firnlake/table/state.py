@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from firnlake.clock import exact_span
 from firnlake.table.policy import KEY_BYTES, LONG_MAX, Policy
-from firnlake.table.segment import LANDED, TAIL, Segment, TopicPartition, UnassignedFile
+from firnlake.table.segment import LANDED, TAIL, TIMES, Segment, TopicPartition, UnassignedFile
 from firnlake.table.transactions import NO_TRANSACTIONS, Transactions, Undecided
 
 
@@ -235,12 +235,8 @@ class State:
         requests, plus each duration of the policy, and a millisecond more."""
         policy, times = self.policy, {self.requested.due_ms if self.requested else None}
         for segment in self.segments:
-            times.update((segment.newest_ms, segment.oldest_ms, segment.committed_ms, segment.written_ms))
-            times.update((segment.first_horizon_ms, segment.last_horizon_ms))
-        durations = {0, policy.min_compaction_lag_ms, policy.max_compaction_lag_ms, policy.full_interval_ms}
-        if policy.deletes:
-            durations.add(policy.retention_ms)
-        ends = {time + duration for time in times if time is not None for duration in durations}
+            times.update(getattr(segment, name) for name in TIMES)
+        ends = {time + duration for time in times if time is not None for duration in (0, *policy.durations)}
         clocks = {end + more for end in ends for more in (0, 1)}
         return sorted(clock for clock in clocks if self.now_ms < clock <= LONG_MAX)
 
