@@ -60,7 +60,6 @@ def _one_more(name: str, counts: Counts) -> int:
 Wrong = tuple[str, Callable[[Any], object]]
 WRONG: Mapping[str, Wrong] = {
     "Plan.table": ("full", lambda _: "db.other"),
-    "Plan.table_uuid": ("full", lambda _: "00000000-0000-0000-0000-000000000000"),
     "Plan.snapshot_id": ("full", lambda plan: plan.snapshot_id + 1),
     "Plan.topic": ("full", lambda _: "payments"),
     "Plan.partition": ("full", lambda plan: plan.partition + 1),

@@ -281,7 +281,7 @@ class Looking:
 
     def _table(self) -> Segments:
         return replace(
-            Segments.of(_rows(self.found), TABLE, "uuid", 7), strays=tuple(self.strays), newest_clock_ms=self.published
+            Segments.of(_rows(self.found), TABLE, 7), strays=tuple(self.strays), newest_clock_ms=self.published
         )
 
     def _states(self, *, surveyed: bool = False) -> list[State]:

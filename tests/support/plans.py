@@ -49,7 +49,6 @@ def example(**changes: Any) -> Plan:
     """A plan of one landed segment, with other facts where ``changes`` has some."""
     facts: dict[str, Any] = {
         "table": TABLE,
-        "table_uuid": "2f6dbd3c",
         "snapshot_id": 2**62 + 1,
         "lane": Lane.FULL,
         "topic": "orders",

@@ -77,7 +77,9 @@ def erased(attempt: Attempt) -> ByPlan[Change]:
             subject = f"plan {inputs.plan.id} ({inputs.plan.title})"
             failed[inputs.plan.id] = ConflictError(f"{subject}: request {lost[0]} is gone; plan again")
         else:
-            requested = RequestedKeys(inputs.plan.table_uuid, [requests[one] for one in inputs.plan.requests])
+            requested = RequestedKeys(
+                str(attempt.table.metadata.table_uuid), [requests[one] for one in inputs.plan.requests]
+            )
             work = partial(_erase, requested, attempt.target)
             groups = PackingIterator(inputs.segments, WHOLE_BYTES, lookback=1, weight_func=lambda one: one.bytes)
             tasks += [(inputs.only(group), work) for group in groups]

@@ -53,7 +53,6 @@ class Plan(FrozenModel):
     version: Literal[1] = 1
     id: str = ""
     table: str
-    table_uuid: str
     snapshot_id: Long
     lane: Lane
     topic: str

@@ -287,7 +287,6 @@ def plan_of(lane: Lane, work: Work, segments: Segments, state: State, asked: str
     suspects = state.requested.suspects.keys() if state.requested else frozenset[str]()
     plan = Plan(
         table=segments.identifier,
-        table_uuid=segments.table_uuid,
         snapshot_id=segments.snapshot_id,
         lane=lane,
         topic=state.topic_partition.topic,

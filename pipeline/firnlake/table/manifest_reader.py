@@ -72,7 +72,7 @@ def read(table: Table, identifier: str, cache: "ManifestCache | None" = None) ->
         described = _relieved(described, relieved)
     number = None if snapshot is None else snapshot.sequence_number
     return replace(
-        Segments.of(described, identifier, str(table.metadata.table_uuid), snapshot.snapshot_id if snapshot else None),
+        Segments.of(described, identifier, snapshot.snapshot_id if snapshot else None),
         strays=tuple({stray.path: stray for stray in contents.strays}.values()),
         sequence_number=None if classifier.roles.levels_apart else number,
         snapshot_number=number,

@@ -213,7 +213,6 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
     """The N segments of one snapshot, in P topic partitions."""
 
     identifier: str
-    table_uuid: str
     snapshot_id: int | None
     owners: tuple[TopicPartition, ...]
     """[P] The topic partitions, sorted by topic and partition."""
@@ -236,7 +235,7 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
     """Latest clock (epoch milliseconds) of a plan that Firn published on the table; None if there is no such plan."""
 
     @classmethod
-    def of(cls, table: pa.Table, identifier: str, table_uuid: str, snapshot_id: int | None) -> "Segments":
+    def of(cls, table: pa.Table, identifier: str, snapshot_id: int | None) -> "Segments":
         """Sort and group the segments in ``table``, which has the schema ``SCHEMA``."""
         names = pc.unique(table["topic"])
         topics = names.take(pc.sort_indices(names))
@@ -249,7 +248,7 @@ class Segments(Mapping[TopicPartition, tuple[Segment, ...]]):
         starts = np.flatnonzero(first)
         owners = map(TopicPartition, topics.take(topic[starts]).to_pylist(), partition[starts].tolist())
         rows = table.combine_chunks().take(pa.array(order))
-        return cls(identifier, table_uuid, snapshot_id, tuple(owners), np.append(starts, table.num_rows), rows)
+        return cls(identifier, snapshot_id, tuple(owners), np.append(starts, table.num_rows), rows)
 
     def fact(self, name: str) -> NDArray[Any]:
         """[N] A fact that is a number, with ``UNKNOWN`` for None, or a flag."""

@@ -214,7 +214,7 @@ class Bases:
         ``Plan.check_clock`` does.
         """
         plan.check_clock()
-        key = plan.table_uuid, plan.snapshot_id
+        key = str(target.metadata.table_uuid), plan.snapshot_id
         if key not in self._known:
             manifests = self.manifests(target)
             self._known[key] = Basis.find(target, plan.table, target.properties, manifests, plan.snapshot_id)
