@@ -87,6 +87,8 @@ class Checker:
             self._balance(self.metadata, added)
             if former:
                 self.expired |= self.files.reach(former).keys() - self.files.reach(self.pointer).keys()
+                if gone := self.files.document(former).get("refs", {}).keys() - self.metadata.get("refs", {}).keys():
+                    self.found("I2", f"{self.step} takes away a branch or tag", sorted(gone))
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             self.halves |= {one.snapshot_id for one in added[:-1]}
