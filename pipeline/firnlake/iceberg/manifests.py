@@ -28,8 +28,6 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestWriter,
     ManifestWriterV2,
-    data_file_with_partition,
-    manifest_entry_schema_with_data_file,
     write_manifest,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -275,14 +273,11 @@ def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
     RefusedError when the manifest is damaged.
     """
     spec = target.specs()[listed.partition_spec_id]
-    schema = _schema_of(target, spec)
-    version = target.metadata.format_version
-    file = data_file_with_partition(spec.partition_type(schema), version)
-    written = manifest_entry_schema_with_data_file(version, file).field_ids
+    written = manifest_writer(target, spec.spec_id, 0, listed.content).new_writer().file_schema
     with undamaged(f"manifest {listed.manifest_path}"):
         header, _ = header_of(fetch(target.io, listed.manifest_path))
         fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
-    return fields <= written and {field.source_id for field in spec.fields} <= schema.field_ids
+    return fields <= written.field_ids and {one.source_id for one in spec.fields} <= _schema_of(target, spec).field_ids
 
 
 def check_positions(target: Table) -> None:
