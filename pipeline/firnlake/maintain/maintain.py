@@ -28,13 +28,12 @@ from pyarrow.fs import FileSystem
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.utils.bin_packing import PackingIterator
 
 from firnlake.clock import exact_span
 from firnlake.errors import ConflictError, RefusedError
 from firnlake.iceberg.branches import REMOVED_TOMBSTONES, on_branch
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import BranchChange, Commit, is_live
+from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.iceberg.commit import commit_changes, settle
 from firnlake.iceberg.files import (
     DATA_PATH,
@@ -257,14 +256,12 @@ def _merged(
     table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, target_bytes: int
 ) -> Iterator[ManifestFile]:
     """Write the live entries of ``manifests`` to new ones of the target size, and yield these."""
-    first = manifests[0]
-    for neighbours in PackingIterator(
-        filter(is_live, manifests), target_bytes, lookback=1, weight_func=lambda one: one.manifest_length
-    ):
-        entries = list(Manifests(table.io).live(neighbours))
+    first, entries = manifests[0], Manifests(table.io).live(manifests)
+    for entry in entries:
         with manifest_writer(table, first.partition_spec_id, snapshot_id, first.content) as writer:
-            for entry in entries:
-                writer.existing(entry)
+            writer.existing(entry)
+            while writer.tell() < target_bytes and (following := next(entries, None)):
+                writer.existing(following)
         yield writer.to_manifest_file()
 
 
