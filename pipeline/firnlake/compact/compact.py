@@ -129,24 +129,15 @@ def _results(
 
 def _target(stage: Stage, columns: ColumnRoles, folder: str) -> Target:
     table = stage.loaded
-    own = _without_dictionaries(stage, columns)
+    # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
+    repeats = stage.plans[0].lane.traits.copies or len(columns.key) > 1
+    unique = [columns.offset, *(() if repeats else columns.key)]
+    # A Parquet dictionary of values that never repeat is wasted work, unless the table asks for it.
+    properties = {**{f"{DICTIONARY_OF}{name}": "false" for name in unique}, **table.properties}
     if not columns.levels_apart:
         # Only the bounds tell the level of a file.
-        own[f"write.metadata.metrics.column.{columns.level}"] = "full"
-    options = WriteOptions(table.schema(), {**table.properties, **own}, stage.target)
-    return Target(folder, options, table.spec())
-
-
-def _without_dictionaries(stage: Stage, columns: ColumnRoles) -> dict[str, str]:
-    """Properties that turn off Parquet dictionaries of columns whose values never repeat: building them is wasted work.
-
-    The table's own settings for the column take precedence.
-    """
-    copies = any(plan.lane.traits.copies for plan in stage.plans)
-    # A cleaning leaves every key once. A part of a key, or a key in a copy, may repeat.
-    unique = [columns.offset] if copies or len(columns.key) > 1 else [columns.offset, *columns.key]
-    names = [f"{DICTIONARY_OF}{name}" for name in unique]
-    return {name: "false" for name in names if name not in stage.loaded.properties}
+        properties[f"write.metadata.metrics.column.{columns.level}"] = "full"
+    return Target(folder, WriteOptions(table.schema(), properties, stage.target), table.spec())
 
 
 def _counts(change: Change) -> Counts:
