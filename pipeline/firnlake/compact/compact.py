@@ -14,7 +14,6 @@ from firnlake.engine.engine import Engine, WorkerLostError, threads_per_task
 from firnlake.errors import ConflictError, RefusedError, contained
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.files import job_folder
-from firnlake.iceberg.manifests import check_positions
 from firnlake.iceberg.parquet import DICTIONARY_OF, WriteOptions
 from firnlake.job.change import Change
 from firnlake.job.garbage import delete_attempt, discard
@@ -114,8 +113,6 @@ def _results(
     traits = plans[0].lane.traits
     if traits.writes == "nothing":
         return {plan.id: Change.joined(plan, ()) for plan in plans}, {}
-    if traits.writes == "deletes":
-        check_positions(stage.loaded)
     table, columns = stage.loaded, ColumnRoles.of(stage.loaded, stage.target)
     samples = Policies.parse(stage.target, table.properties).default.report_samples
     threads = threads_per_task(engine.parallelism, len(plans))

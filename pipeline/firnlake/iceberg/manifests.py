@@ -34,7 +34,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -211,8 +210,6 @@ def _flat(struct: StructType, reader: Reader, columns: tuple[int, ...]) -> Itera
 
 
 AVRO_CODEC: Final = "deflate"
-WITH_POSITIONS: Final[TableVersion] = 2
-"""The format version with position delete files; version 1 has no row-level deletes, version 3 has deletion vectors."""
 _EQUALITY_IDS, _EQUALITY_ID = 135, 136
 """Field ids of an entry's equality ids and of their elements."""
 _REFERENCED_DATA_FILE: Final = 143
@@ -227,13 +224,11 @@ def manifest_writer(
     folder: str | None = None,
 ) -> ManifestWriter:
     """A writer of a manifest of ``target`` in ``folder`` (by default Firn's own), for data files or for delete files of
-    one partition spec. Raises RefusedError for delete files unless the table has format version 2.
-    """
+    one partition spec."""
     spec = target.specs()[spec_id]
     location = f"{folder or metadata_folder(target)}/{uuid.uuid4()}-m0.avro"
     schema, output = _schema_of(target, spec), target.io.new_output(location)
     if content == ManifestContent.DELETES:
-        check_positions(target)
         return _DeleteManifestWriter(spec, schema, output, snapshot_id, AVRO_CODEC)
     return write_manifest(
         format_version=target.metadata.format_version,
@@ -278,16 +273,6 @@ def keeps_every_field(target: Table, listed: ManifestFile) -> bool:
         header, _ = header_of(fetch(target.io, listed.manifest_path))
         fields = header.get_schema().field_ids - {_REFERENCED_DATA_FILE}
     return fields <= written.field_ids and {one.source_id for one in spec.fields} <= _schema_of(target, spec).field_ids
-
-
-def check_positions(target: Table) -> None:
-    """Raise RefusedError when position delete files can't be added to ``target``."""
-    version = target.metadata.format_version
-    if version != WITH_POSITIONS:
-        raise RefusedError(
-            f"table {'.'.join(target.name())} has format version {version}, which allows no new position delete files; "
-            f"allowed: {WITH_POSITIONS}"
-        )
 
 
 def _schema_of(target: Table, spec: PartitionSpec) -> Schema:
