@@ -1,6 +1,7 @@
 """C22: one commit moves main and side branches or none of them, and nobody who appends meanwhile fails by it. Where the
 catalog does not say that it applied a commit, nothing that the table needs is cleared away (C25)."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from firnlake.iceberg.change import BranchChange, Commit
 from firnlake.iceberg.commit import create_side_branches
 from firnlake.ingest.quarantine import as_of_now, clear
 from firnlake.job.garbage import discard, newer_snapshot
-from firnlake.job.stage import Stage, stages_of
+from firnlake.job.stage import CHANGE, Stage, stages_of
 from firnlake.maintain.maintain import old_tombstones, rewrite_manifests
 from firnlake.table import records
 from tests.support import lakes
@@ -97,6 +98,12 @@ def test_c22_when_one_of_them_moved_on_none_is_moved(lake: Lake, stage: Stage, s
     with pytest.raises(CommitFailedException):
         lake.catalog.commit_table(target, request.requirements, request.updates)
     assert heads(lake) == before
+
+
+def test_c25_an_attempt_that_was_judged_counts_before_one_that_comes_later(lake: Lake, stage: Stage) -> None:
+    (change,) = stage.changes.values()
+    stage.write(CHANGE, json.dumps({stage.job_id: change.model_dump(mode="json")}).encode(), "0" * 16)
+    assert Stage.load(lake, stage.identifier).attempt_id == stage.attempt_id != "0" * 16
 
 
 def test_an_empty_change_leaves_readers_what_they_saw(lake: Lake, stage: Stage) -> None:
