@@ -205,6 +205,15 @@ def test_c22_manifests_that_another_process_has_merged_meanwhile_are_not_merged_
 
 
 @pytest.mark.usefixtures("table")
+def test_c25_tombstones_that_another_process_has_removed_meanwhile_are_no_conflict(lake: Lake) -> None:
+    old_tombstone(lake)
+    faster = Nth(1, lambda: old_tombstones(lake, TABLE, clock.now_ms() + YEAR_MS, remove=True), only="before commit")
+    old_tombstones(watched(lake, faster), TABLE, clock.now_ms() + YEAR_MS, remove=True)
+    assert faster.acted
+    assert old_tombstones(lake, TABLE, clock.now_ms() + YEAR_MS, remove=False) == []
+
+
+@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("kind", KINDS)
 def test_c22_every_commit_moves_main_so_an_appender_that_loaded_before_loses_a_race_and_tries_again(
     lake: Lake, kind: str
