@@ -1,6 +1,6 @@
 """What became of a commit is read from the table, whatever the catalog has answered (C22, C25)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,8 @@ from sqlalchemy.exc import OperationalError
 from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg import commit
 from firnlake.iceberg.catalog import Lake
-from firnlake.iceberg.change import Commit, CommitRequest, SnapshotIds
-from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, settle
+from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds
+from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, commit_changes, settle
 from tests.support.faults import Nth, Watch, different, late, watched
 from tests.support.lakes import TABLE, append, audit, heads, row
 
@@ -148,6 +148,19 @@ def test_c25_a_request_that_arrives_late_is_not_applied_a_second_time(landed: La
     assert catalog.under_way
     with pytest.raises(CommitFailedException):
         catalog.under_way()
+    assert count(landed) == before + 1
+
+
+def test_c25_a_request_that_arrives_before_the_second_is_the_commit(landed: Lake, clock: Clock) -> None:
+    before = count(landed)
+    slow, catalog = late(landed, "records", "no")
+    looks = iter([lambda: None, lambda: catalog.under_way and catalog.under_way()])
+
+    def changes(_: Table) -> Mapping[str, BranchChange]:
+        next(looks)()
+        return {MAIN_BRANCH: BranchChange()}
+
+    commit_changes(slow, TABLE, changes)
     assert count(landed) == before + 1
 
 
