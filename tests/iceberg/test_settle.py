@@ -272,7 +272,16 @@ def test_c25_what_no_longer_fits_is_no_conflict_while_the_request_may_still_arri
     catalog.under_way()
 
 
-def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, clock: Clock) -> None:
-    race = Nth(1, lambda: append(landed, [row(1)]), only="before commit")
+def roll_back(lake: Lake) -> None:
+    """Main is set to its parent, which takes no sequence number."""
+    table = lake.table(TABLE)
+    current = table.current_snapshot()
+    assert current
+    table.manage_snapshots().set_current_snapshot(current.parent_snapshot_id).commit()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, clock: Clock, back: bool) -> None:
+    race = Nth(1, lambda: roll_back(landed) if back else append(landed, [row(1)]), only="before commit")
     with pytest.raises(ConflictError, match="an input is gone"):
         empty(watched(landed, race), gone_at_the_second_look())
