@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import sys
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -196,7 +198,12 @@ def build_data_docs(reports: Path, target: Path) -> Path:
 
 def read_suite(text: str) -> ExpectationSuite:
     """The suite in Great Expectations' JSON. Raises ValueError unless it has at least one expectation, and all of known
-    types."""
+    types: Great Expectations' own, and those that are defined in the modules which FIRN_SUITE_MODULES names."""
+    for module in filter(None, map(str.strip, os.environ.get("FIRN_SUITE_MODULES", "").split(","))):
+        try:
+            import_module(module)
+        except Exception as error:  # it is the owner's code
+            raise ValueError(f"FIRN_SUITE_MODULES names {module}: {type(error).__name__}: {error}") from error
     told = json.loads(text)
     match told:
         case {"expectations": [*listed]}:

@@ -60,6 +60,21 @@ def test_a_result_that_is_too_large(scenario: Scenario, monkeypatch: pytest.Monk
     assert ("failed" in said, "without Spark; allowed: 1" in own[-1]["observed"]) == (True, True)
 
 
+def test_an_expectation_of_ones_own(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scenario.folder / "mine.py").write_text(
+        "from great_expectations.expectations.core import ExpectColumnValuesToNotBeInSet\n\n\n"
+        "class ExpectNoNine(ExpectColumnValuesToNotBeInSet):\n    value_set: list[str] = ['9']\n"
+    )
+    suite = scenario.folder / "suite.json"
+    suite.write_text('{"name": "mine", "expectations": [{"type": "expect_no_nine", "kwargs": {"column": "value"}}]}')
+    scenario.answer(f"create validate.suites={suite}")
+    scenario.answer("land a=1 b=9")
+    monkeypatch.setenv("FIRN_SUITE_MODULES", "mine")
+    assert "names mine: ModuleNotFoundError" in "".join(scenario.answer("full!"))
+    monkeypatch.syspath_prepend(scenario.folder)
+    assert "mine: expect_no_nine: 1 of 2 records." in "".join(scenario.answer("full!"))
+
+
 UNKNOWN = '{"name": "a", "expectations": [{"type": "expect_miracles", "kwargs": {}}]}'
 
 
