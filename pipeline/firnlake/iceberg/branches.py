@@ -19,6 +19,7 @@ Firn adds to a branch of theirs repeats what the branch tells on the very load t
 first adds what it would cut off.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -233,12 +234,12 @@ PROGRESS_MS: Final = "firn.progress-ms"
 KEPT_MS: Final = 30 * 86_400_000
 """Time, in milliseconds, for which an expiry keeps the progress of a sink that commits no more."""
 
-_APART: Final = ("kafka.connect.", "redpanda.", "automq.")
-"""Beginnings of the names of properties that each stand for themselves. A log has one Redpanda cluster."""
-_NAMED_BY: Final = {
-    "flink.": ("flink.job-id", "flink.operator-id"),
-    "spark.sql.streaming.": ("spark.sql.streaming.queryId",),
-}
+_CONNECT: Final = "kafka.connect."
+_FLINK: Final = "flink."
+_SPARK: Final = "spark.sql.streaming."
+_REDPANDA: Final = "redpanda."
+_AUTOMQ: Final = "automq."
+_NAMED_BY: Final = {_FLINK: ("flink.job-id", "flink.operator-id"), _SPARK: ("spark.sql.streaming.queryId",)}
 """The properties that tell one sink from another of the same kind; all properties of such a sink belong together."""
 
 
@@ -263,12 +264,23 @@ def _by_sink(summary: Mapping[str, str]) -> Mapping[Sequence[str], dict[str, str
     """The properties of sinks in one summary, by what identifies the sink."""
     by_sink: dict[Sequence[str], dict[str, str]] = {}
     for name, value in summary.items():
-        if name.startswith(_APART):
+        if name.startswith((_CONNECT, _AUTOMQ)):
             by_sink[(name,)] = {name: value}
+        elif name.startswith(_REDPANDA):
+            by_sink[name, _cluster(value)] = {name: value}
         elif kind := next((one for one in _NAMED_BY if name.startswith(one)), None):
             sink = (kind, *(summary.get(one, "") for one in _NAMED_BY[kind]))
             by_sink.setdefault(sink, {})[name] = value
     return by_sink
+
+
+def _cluster(text: str) -> str:
+    """The cluster in Redpanda's property; empty if the text is not Redpanda's."""
+    try:
+        metadata = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    return str(metadata.get("cluster", "")) if isinstance(metadata, dict) else ""
 
 
 def repeated(line: Iterable[Snapshot]) -> dict[str, str]:
