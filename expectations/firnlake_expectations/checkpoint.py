@@ -207,12 +207,12 @@ def read_suite(text: str) -> ExpectationSuite:
     told = json.loads(text)
     match told:
         case {"expectations": [*listed]}:
-            types = {one.get("type") for one in listed}
+            types = {str(one.get("type")) for one in listed}
         case _:
             raise ValueError("it is no suite in JSON")
     # Great Expectations itself would leave these out, and the rest would pass.
     if unknown := types - {*list_registered_expectation_implementations()}:
-        raise ValueError(f"it has expectations of unknown types: {', '.join(sorted(map(str, unknown)))}")
+        raise ValueError(f"it has expectations of unknown types: {', '.join(sorted(unknown))}")
     suite = ExpectationSuite(**told)
     if not suite.expectations or len(suite.expectations) != len(listed):
         raise ValueError(f"it has {count(len(suite.expectations), 'expectation')}")

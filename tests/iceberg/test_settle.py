@@ -24,6 +24,7 @@ from firnlake.iceberg import commit
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, commit_changes, settle
+from firnlake.table import records
 from tests.support.faults import Nth, Watch, different, late, watched
 from tests.support.lakes import TABLE, append, audit, heads, row
 
@@ -285,3 +286,12 @@ def test_c22_what_no_longer_fits_after_a_lost_race_is_a_conflict(landed: Lake, c
     race = Nth(1, lambda: roll_back(landed) if back else append(landed, [row(1)]), only="before commit")
     with pytest.raises(ConflictError, match="an input is gone"):
         empty(watched(landed, race), gone_at_the_second_look())
+
+
+def test_c22_a_table_that_is_made_again_meanwhile_is_another_one(landed: Lake, clock: Clock) -> None:
+    def again() -> None:
+        landed.catalog.drop_table(TABLE)
+        records.create(landed, TABLE, {})
+
+    with pytest.raises(ConflictError, match="was dropped, and another table now has its name"):
+        empty(watched(landed, Nth(1, again, only="before commit")))

@@ -281,8 +281,9 @@ class _BranchSnapshot:
             return frozenset()
         deletes = Deletes(manifests.live(listed), target.specs())
         data = manifests.live(manifest for manifest in files if manifest.content == ManifestContent.DATA)
-        before = [Placed.of(entry.data_file, entry.sequence_number or 0) for entry in data]
-        left = [one for one in before if one.path not in self._removed]
+        before = {Placed.of(one.data_file, one.sequence_number or 0): one.data_file.record_count for one in data}
+        # A file without records needs no delete file.
+        left = [one for one, records in before.items() if records and one.path not in self._removed]
         numbers = self._change.sequence_numbers
         added = (Placed.of(file, numbers.get(file.file_path, self.sequence_number)) for file in self._change.added)
         return deletes.needless(before, left, added, self._change.covered)

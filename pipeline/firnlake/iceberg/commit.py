@@ -134,6 +134,8 @@ class _Sent:
         before, after = self.on.metadata, seen.metadata
         if not {one.snapshot_id for one in after.snapshots}.isdisjoint(self.request.snapshot_ids):
             return _State.LANDED
+        if after.table_uuid != before.table_uuid:
+            return _State.LOST
         if not self.request.snapshot_ids:
             # A commit without a snapshot may be applied twice, so it is simply made again.
             return _State.OPEN

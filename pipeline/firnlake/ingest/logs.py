@@ -65,13 +65,13 @@ def topic_partition_of(path: Path) -> TopicPartition:
     named = _named(folder)
     if named is None:
         raise RefusedError(
-            f"file {path} is in folder {folder!r}; allowed: a folder named <topic>-<partition>, as in Kafka (or a link "
-            "to the file from such a folder)"
+            f"file {path} is in folder {folder!r}; allowed: a folder named <topic>-<partition>, as in Kafka (or a copy "
+            "of the file in such a folder)"
         )
     if _named(target) not in (None, named):
         raise RefusedError(
             f"file {path} is in folder {folder!r} and is a link into folder {target!r}; allowed: a link to a file of "
-            "the same topic partition"
+            "the same topic partition (or a copy of the file)"
         )
     return named
 

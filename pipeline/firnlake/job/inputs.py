@@ -45,8 +45,7 @@ class CheckedInputs:
         record that supersedes another (C2, C3). In lane `retain` no row-level delete is a conflict, because the records
         that it hides are dropped with their segment. Raises RefusedError for removed tombstones with row-level deletes.
 
-        A table of the same name that was made since has none of the inputs, and no stage of the plans: their folder
-        has the name of the table's UUID. The commit asserts it as well.
+        A table of the same name that was made since may list the same files; then the judge and the commit refuse.
         """
         listed, deletes = _live(target, [segment.path for plan in plans for segment in plan.inputs], manifests)
         removed, changed = _removed_tombstones(target, plans), _changed_rules(target, plans)

@@ -6,7 +6,7 @@ finishes its work. The next run also takes what the commits of this one allow to
 
 **Small manifests of data files** are merged, so that readers open few of them. Main lists the same files before and
 after. Earlier snapshots keep the old manifests, which are deleted when those snapshots expire. As long as a request to
-erase keys is open, manifests with entries of removed files are written anew without them first, those of delete files
+erase keys is open, manifests with entries of removed files are written anew without them, those of delete files
 too, because the bounds in such an entry may be a key (C30).
 
 **Orphans** are files below the table's location that nothing reaches. They may belong to a writer that died, to another
@@ -25,7 +25,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from pyarrow.fs import FileSystem
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
@@ -47,7 +47,7 @@ from firnlake.iceberg.files import (
     store,
     whole_number,
 )
-from firnlake.iceberg.manifests import Manifests, ahead, keeps_every_field, manifest_writer
+from firnlake.iceberg.manifests import ahead, checked_entries, keeps_every_field, manifest_writer
 from firnlake.job.garbage import AGE_MS, OF_AGE, end, listed, own_garbage, store_ms
 from firnlake.lanes.erasure.certificate import certificates
 from firnlake.lanes.erasure.requests import open_requests
@@ -212,16 +212,15 @@ def _groups(table: Table, target_bytes: int, least: int) -> Iterator[tuple[list[
     has_removed = any(one.deleted_files_count for manifests in by_kind.values() for one in manifests)
     is_erasing = has_removed and bool(open_requests(table))
     for (_, content), manifests in by_kind.items():
-        if is_erasing:
-            enough, chosen = 1, [one for one in manifests if one.deleted_files_count]
-        else:
-            small = (one for one in manifests if 2 * one.manifest_length < target_bytes)
-            enough, chosen = max(least, 2), list(small) if content == ManifestContent.DATA else []
-        if len(chosen) >= enough:
-            chosen = [one for one, is_kept in ahead(partial(keeps_every_field, table), chosen) if is_kept]
-        if len(chosen) >= enough:
-            merged = f"merged: {len(chosen)} small manifests; {TableProperties.MANIFEST_MIN_MERGE_COUNT} is {least}"
-            yield chosen, _ERASED if is_erasing else merged
+        small = [one for one in manifests if content == ManifestContent.DATA and 2 * one.manifest_length < target_bytes]
+        are_enough = len(small) >= max(least, 2)
+        asked = [one for one in manifests if (is_erasing and one.deleted_files_count) or (are_enough and one in small)]
+        chosen = [one for one, is_kept in ahead(partial(keeps_every_field, table), asked) if is_kept]
+        if is_erasing and any(one.deleted_files_count for one in chosen):
+            yield chosen, "rewritten without removed files, whose bounds may reveal keys to erase"
+        elif len(chosen) >= max(least, 2):
+            limit = f"{TableProperties.MANIFEST_MIN_MERGE_COUNT} is {least}"
+            yield chosen, f"merged: {len(chosen)} small manifests; {limit}"
 
 
 def _finding(table: Table, manifests: Sequence[ManifestFile], reason: str, now_ms: int) -> Finding:
@@ -256,7 +255,10 @@ def _merged(
     table: Table, manifests: Sequence[ManifestFile], snapshot_id: int, target_bytes: int
 ) -> Iterator[ManifestFile]:
     """Write the live entries of ``manifests`` to new ones of the target size, and yield these."""
-    first, entries = manifests[0], Manifests(table.io).live(manifests)
+    first = manifests[0]
+    # One manifest after the other, because entries take ten times the memory of a file.
+    read = ahead(partial(checked_entries, table.io), manifests)
+    entries = (one for _, listed in read for one in listed if one.status != ManifestEntryStatus.DELETED)
     for entry in entries:
         with manifest_writer(table, first.partition_spec_id, snapshot_id, first.content) as writer:
             writer.existing(entry)
@@ -265,7 +267,6 @@ def _merged(
         yield writer.to_manifest_file()
 
 
-_ERASED: Final = "rewritten without removed files, whose bounds may reveal keys to erase"
 _PATHS: Final = (DATA_PATH, METADATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 """Iceberg's properties for the folders of a table's files; the last two are older names of the first property."""
 _MARKS: Final = ("_", ".")
@@ -279,7 +280,7 @@ def orphans(lake: Lake, reached: Reached, *, remove: bool) -> tuple[list[Garbage
     location = table.location().rstrip("/")
     _, folder = store(table, location)
     found = listed(table, location)
-    # As for Iceberg's `remove_orphan_files`, a file is hidden if a name in its path is marked.
+    # A file is hidden if a name in its path is marked.
     marked = [any(name.startswith(_MARKS) for name in one.path[len(folder) :].split("/")) for one in found]
     unknown = reached.unreached([file for file, is_hidden in zip(found, marked, strict=True) if not is_hidden])
     now_ms = store_ms(table, location, remove=remove)

@@ -36,6 +36,7 @@ from firnlake.lanes.answer import Work
 from firnlake.table.history import JOB_ID, CommitSummary, Counts, plans_of, published, write_document
 from firnlake.table.manifest_reader import ManifestCache, read
 from firnlake.table.policy import Policies
+from firnlake.table.records import check_format_version
 from firnlake.table.removed_tombstones import drop_void_tombstones, void_tombstones
 from firnlake.table.segment import Segments
 from firnlake.table.state import State
@@ -94,7 +95,7 @@ def _committed(lake: Lake, stage: Stage, changes: Sequence[Change]) -> list[Plan
     The parts of the commit that do not depend on the snapshot are prepared from the table as the stage has loaded it.
 
     Raises UnavailableError when other commits come first for too long; OutcomeUnknownError when nobody can tell what
-    became of the commit; RefusedError when the identifier now names another table.
+    became of the commit.
     """
     target, chosen = stage.loaded, changes
     if chosen and void_tombstones(target, stage.target):
@@ -215,6 +216,7 @@ def _conflicts(
     # Check the stage only after `current` was loaded: who deletes a stage begins with its documents, then moves main.
     stage.check_undisturbed()
     _check_age(current, stage)
+    check_format_version(current, stage.target)
     problems: dict[str, FirnError] = {**CheckedInputs.find(current, [one.plan for one in changes], manifests).conflicts}
     for plan in (one.plan for one in changes if not one.fits(current)):
         changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"

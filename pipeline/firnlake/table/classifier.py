@@ -11,7 +11,7 @@ All files of a manifest are classified together: each fact is an array, because 
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -33,7 +33,7 @@ from firnlake.table.columns import ColumnRoles, position
 from firnlake.table.records import has_transactions
 from firnlake.table.segment import LANDED, LEVELS, SCHEMA, Bools, Ints, Segment, UnassignedFile
 
-VERSION = 13
+VERSION = 14
 """Version of cached facts (``ManifestCache``); raise this number when the code derives a fact in another way."""
 
 _REWRITE = "rewrite it under the current partition spec: rewrite_data_files with rewrite-all"
@@ -165,12 +165,16 @@ def _ints(values: Objects, known: Bools, otherwise: int) -> Ints:
 
 def _decoded(kind: IcebergType, bounds: Iterable[bytes | None]) -> Iterator[Any]:
     """The values of serialized ``bounds`` of type ``kind``; None where there is none, or where it makes no sense."""
-    decode = from_bytes.dispatch(type(kind))
+    decode: Callable[[IcebergType, bytes], Any] = from_bytes.dispatch(type(kind))
     for bound in bounds:
         try:
             yield None if bound is None else decode(kind, bound)
         except (TypeError, ValueError, struct.error):
             yield None
+
+
+_PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Factor and divisor, by unit, that turn a timestamp into Iceberg's microseconds."""
 
 
 def _values(field: NestedField, places: Mapping[int, int | None], files: Files, records: Ints) -> Values:
@@ -249,10 +253,11 @@ class Classifier:
         """Files whose footer, or time of writing, was needed and could not be read, and why; a later read may succeed.
         """
 
-    def of(self, files: Files) -> ManifestContents:
+    def of(self, files: Files, are_there: bool = True) -> ManifestContents:
         """Classify ``files`` as segments, or as strays if their topic partition is unknown; empty strays are left out.
 
-        Afterwards, ``unread`` has those of ``files`` that are to be read again.
+        Unless they ``are_there``, only the manifest tells of them. Afterwards, ``unread`` has those that are to be read
+        again.
         """
         self.unread.clear()
         roles, sizes, records = self.roles, _in_range(files.sizes), _in_range(files.records)
@@ -260,7 +265,8 @@ class Classifier:
         sizes, records = np.where(broken, 0, sizes), np.where(broken, 1, records)
         data_bytes = _in_range([0 if own is None else sum(own.values()) for own in files.column_sizes])
         values = {name: _values(field, self._places[name], files, records) for name, field in self._fields.items()}
-        self._read_footers(files, values, data_bytes)
+        if are_there:
+            self._read_footers(files, values, data_bytes)
         topic = values[roles.topic] if roles.topic else _constant(roles.topic_name, records)
         partition = values[roles.partition] if roles.partition else _constant(0, records)
         timestamps = values[roles.timestamp] if roles.timestamp else _constant(None, records)
@@ -269,6 +275,7 @@ class Classifier:
         levels = _ints(in_level.low, self._is_one_level(in_level), LANDED)
         partitions = _ints(partition.low, known, 0)
         oldest, newest = (times // self._per_ms for times in timestamps.range(0))
+        untimed = are_there & known & (records > 0) & ((oldest < 0) | (roles.timestamp is None))
         first, last = offsets.range(-1)
         facts: dict[str, Any] = {
             "topic": topic.low,
@@ -286,7 +293,7 @@ class Classifier:
             "oldest_ms": oldest,
             "newest_ms": newest,
             "sequence_number": files.added_by,
-            "written_ms": self._written_ms(files, known & (records > 0) & ((oldest < 0) | (roles.timestamp is None))),
+            "written_ms": self._written_ms(files, untimed),
             "stamped": np.where(horizons.nulls < 0, 0, records - horizons.nulls),
             "first_horizon_ms": _rounded_up(horizons.low),
             "last_horizon_ms": _rounded_up(horizons.high),
@@ -485,7 +492,8 @@ def _told(chunks: Sequence[pq.ColumnChunkMetaData], kind: pa.DataType) -> _Metri
     low, high = min(one.min_raw for one in filled), max(one.max_raw for one in filled)
     if pa.types.is_string(kind):
         return nulls, low.decode(), high.decode()
-    # Iceberg's times are in microseconds.
-    is_time = pa.types.is_timestamp(kind) and kind.unit == "us"
-    is_plain = is_time or pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
+    if pa.types.is_timestamp(kind) and filled[0].physical_type == "INT64":
+        times, per = _PER_MICROSECOND[kind.unit]
+        return nulls, low * times // per, high * times // per
+    is_plain = pa.types.is_signed_integer(kind) or pa.types.is_boolean(kind)
     return (nulls, low, high) if is_plain else (nulls, None, None)

@@ -282,7 +282,7 @@ def removed(table: Table, identifier: str) -> Iterator[tuple[Snapshot, Segment |
             # A commit that removes a file lists the file as deleted in a new manifest (Iceberg spec, "Manifests").
             if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                 content = fetch(table.io, manifest.manifest_path)
-                found = classifier.of(Files.in_manifest(content, manifest, removed=True))
+                found = classifier.of(Files.in_manifest(content, manifest, removed=True), are_there=False)
                 rows = _with(found.rows, _dated(found.rows, table, classifier.roles.timestamp is None))
                 yield from ((snapshot, one) for one in segments_in(rows.columns))
                 yield from ((snapshot, one) for one in found.strays)

@@ -22,8 +22,6 @@ from firnlake.table.records import COLUMNS
 
 PREFIX: Final = "firn."
 TOPIC_PREFIX: Final = "firn.topic."
-_SHOWN: Final = 200
-"""Maximum number of characters of a wrong value that a message shows."""
 LONG_MAX: Final = 2**63 - 1
 """The largest of Java's longs."""
 INT_MAX: Final = 2**31 - 1
@@ -412,16 +410,17 @@ def owner_of(identifier: str, key: str, value: str) -> tuple[str | None, str] | 
         return None
     if key == name:
         raise RefusedError(
-            f"table {identifier}: property {key} = {value[:_SHOWN]!r} has no effect; did you mean {PREFIX}{key}?"
+            f"table {identifier}: property {key} = {_short(value)} has no effect; did you mean {PREFIX}{key}?"
         )
     if name in NAMES:
         return None, name
-    raise RefusedError(f"table {identifier}: property {key} = {value[:_SHOWN]!r} is unknown; {nearest(key)}")
+    raise RefusedError(f"table {identifier}: property {key} = {_short(value)} is unknown; {nearest(key)}")
 
 
 _OF_TOPIC: Final = re.compile(
     rf'{re.escape(TOPIC_PREFIX)}(?:"(?P<quoted>.+)"|(?P<topic>.+?))\.'
-    rf"(?P<name>{'|'.join(map(re.escape, NAMES.keys() - TABLE_ONLY))})"
+    rf"(?P<name>{'|'.join(map(re.escape, NAMES.keys() - TABLE_ONLY))})",
+    re.DOTALL,  # a topic of an adopted table may be any text
 )
 Values = Mapping[str | None, Mapping[str, str]]
 """Settings as text by their name, by topic; None: those of the whole table."""
@@ -440,7 +439,7 @@ def values_of(identifier: str, properties: Mapping[str, str]) -> tuple[Values, l
         if owner and owner[1] in values.setdefault(owner[0], {}):
             refused.append(
                 RefusedError(
-                    f"table {identifier}: property {key} = {value[:_SHOWN]!r} is set twice for topic {owner[0]}, with "
+                    f"table {identifier}: property {key} = {_short(value)} is set twice for topic {owner[0]}, with "
                     "and without quotes; allowed: only one of them"
                 )
             )
@@ -471,7 +470,7 @@ def _policy(identifier: str, topic: str | None, values: Values, adopted: bool) -
         name = str(error.errors()[0]["loc"][0])
         owner = prefix if name in layers["topic"] else PREFIX
         raise RefusedError(
-            f"table {identifier}: property {owner}{name} is {merged[name][:_SHOWN]!r}; allowed: {allowed(name)}"
+            f"table {identifier}: property {owner}{name} is {_short(merged[name])}; allowed: {allowed(name)}"
         ) from error
     for name, value, condition in _contradictions(policy):
         found = readable(name, str(value))
@@ -514,3 +513,11 @@ def nearest(key: str) -> str:
     if not found:
         return f"allowed: {', '.join(sorted(NAMES))}"
     return f"did you mean {' or '.join(prefix + one for one in found)}?"
+
+
+_SHOWN: Final = 200
+"""Maximum number of characters of a wrong value that a message shows."""
+
+
+def _short(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")

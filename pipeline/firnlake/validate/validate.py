@@ -283,7 +283,7 @@ def _suite(target: Table, identifier: str, location: str) -> "ExpectationSuite":
     try:
         with target.io.new_input(location).open() as file:
             return read_suite(file.read().decode())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:  # Great Expectations checks few values
         raise RefusedError(
             f"table {identifier}: property firn.validate.suites names {location!r}, but {error}; allowed: the location "
             "of a suite in Great Expectations' JSON, with at least one expectation"

@@ -206,7 +206,8 @@ class Search:
             file = entry.data_file
             if shows(file.file_path, file.lower_bounds, file.upper_bounds) and self._concerned(file):
                 self._look_at_bounds(location, file.file_path, entry)
-        for other in (path for path in self.sizes if path.endswith(".avro") and path not in self._unread):
+        known = self._unread.keys() | self._named.snapshots.keys()
+        for other in (path for path in self.sizes if path.endswith(".avro") and path not in known):
             with suppress(FileNotFoundError):
                 for path, *bounds in records(_content(self._files, other), _ENTRY):
                     if path is not None and shows(path, *bounds):
