@@ -36,6 +36,7 @@ dags = {
         "settings": {task.task_id: [task.owner, task.pool, task.pool_slots, task.retries, str(task.execution_timeout)]
             for task in dag.tasks},
         "notified": [str(call) for call in dag.get_task("verdict").on_failure_callback],
+        "deadlines": [str(one.interval) for one in dag.deadline or []],
         "tags": sorted(dag.tags),
     }
     for dag_id, dag in bag.dags.items() if dag_id != "firn_maintain"
@@ -83,6 +84,7 @@ notify = [{ class = "airflow.providers.smtp.notifications.smtp.SmtpNotifier", to
 [tables."shop.orders"]
 pool_slots = 3
 timeout_minutes = 90
+deadline_minutes = 120
 tags = ["gold"]
 """
 
@@ -161,6 +163,7 @@ def test_settings_reach_the_tasks(parsed: Parsed) -> None:
     assert dag["settings"]["full.jobs.compact"] == ["data platform", "spark", 3, 2, "1:30:00"]
     assert dag["settings"]["full.plan"] == ["data platform", "default_pool", 1, 2, "None"]
     assert "SmtpNotifier" in dag["notified"][0]
+    assert dag["deadlines"] == ["2:00:00"]
     assert dag["tags"] == ["firn", "gold", "shop"]
 
 

@@ -95,6 +95,7 @@ REFUSED = """
 "shop.cron" = { schedule = "daily" }
 "shop.timeout" = { timeout_minutes = 10000000000000 }
 "shop.approval" = { approval_minutes = 10000000000000 }
+"shop.deadline" = { deadline_minutes = 10000000000000 }
 "shop.retry" = { retry_seconds = 100000000000000 }
 "shop.notified" = { notify = [{ class = "builtins.int", nobody = 1 }] }
 "%s.namespace" = {}
@@ -107,7 +108,7 @@ def test_a_table_without_a_dag_is_an_import_error(tmp_path: Path) -> None:
     assert sorted(parsed["firn.py"].dags) == ["firn__shop__good", "firn_maintain"]
     assert parsed["firn.py"].errors == ""
     told = parsed["firn_refused.py"].errors
-    names = ("cron", "timeout", "approval", "retry", "notified")
+    names = ("cron", "timeout", "approval", "deadline", "retry", "notified")
     assert [name for name in names if f"table shop.{name}: " not in told] == []
     assert f"table {'long' * 30}.namespace: tag cannot be longer" in told
     assert "shop.good" not in told

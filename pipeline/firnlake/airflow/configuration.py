@@ -78,11 +78,12 @@ class Settings(BaseModel):
     retries: int = Field(default=5, ge=0, description="retries after a lost commit race, an outage or a crash")
     retry_seconds: int = Field(default=30, ge=1, description="delay before a retry")
     timeout_minutes: Minutes = Field(default=360, description="compact and validate tasks that run longer are killed")
+    deadline_minutes: Minutes | None = Field(default=None, description="`notify` reports runs that take longer")
     approvers: tuple[str, ...] = Field(
         default=(), description="users who may approve a run that asks before publishing; empty: anyone"
     )
     approval_minutes: Minutes = Field(default=720, description="time to approve; then the run publishes nothing")
-    notify: tuple[Notifier, ...] = Field(default=(), description="notifiers for failed verdicts")
+    notify: tuple[Notifier, ...] = Field(default=(), description="notifiers for failed verdicts and missed deadlines")
 
     @field_validator("spark")
     @classmethod

@@ -1,6 +1,8 @@
 """The DAG of one table: a task group for each lane, in sequence, and then the tasks report, verdict and sweep."""
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +10,10 @@ from airflow.sdk import (
     DAG,
     AssetOrTimeSchedule,
     AssetWatcher,
+    AsyncCallback,
     CronTriggerTimetable,
+    DeadlineAlert,
+    DeadlineReference,
     ExceptionRetryPolicy,
     RetryAction,
     RetryRule,
@@ -27,6 +32,9 @@ from firnlake.airflow.params import LANES, RETAIN, params
 from firnlake.airflow.plugin import TableLink
 from firnlake.airflow.trigger import ThresholdTrigger
 from firnlake.errors import ConflictError, OutcomeUnknownError, RefusedError, UnavailableError
+from firnlake_expectations.wording import count
+
+log = logging.getLogger(__name__)
 
 _DOC = """
 ### {table}
@@ -76,6 +84,7 @@ def outline(settings: TableSettings) -> DAG:
         auto_register=False,  # a DAG file registers only the DAGs that were built without an error
         is_paused_upon_creation=settings.paused,
         default_args=default_args(settings),
+        deadline=deadlines(settings) or None,
     )
 
 
@@ -107,6 +116,40 @@ def notifiers(settings: TableSettings) -> list[Callable[..., Any]]:
                 "arguments"
             ) from error
     return made
+
+
+def deadlines(settings: TableSettings) -> list[Any]:
+    """The deadlines of the table's runs, counted from queueing: one per notifier, or just one, which logs overdue runs.
+
+    Empty if ``deadline_minutes`` is not set.
+    """
+    if settings.deadline_minutes is None:
+        return []
+    late = {"table": settings.name, "minutes": settings.deadline_minutes}
+    told = [late | {"notifier": one.path, "arguments": one.arguments} for one in settings.notify]
+    interval = timedelta(minutes=settings.deadline_minutes)
+    return [
+        DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, interval, AsyncCallback(overdue, arguments))
+        for arguments in told or [late]
+    ]
+
+
+async def overdue(
+    table: str,
+    minutes: int,
+    notifier: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> None:
+    """Report an overdue run in the triggerer's log, and by the notifier if there is one.
+
+    The notifier gets the report as ``exception``, like a failed verdict. For deadlines, Airflow itself renders no
+    templates, and awaits notifiers, though many can't be awaited. So this function renders the templates and calls it.
+    """
+    said = f"{table}: a run has not finished after {count(minutes, 'minute')} (deadline_minutes)"
+    log.warning("%s", said)
+    if notifier is not None:
+        await asyncio.to_thread(import_string(notifier)(**(arguments or {})), dict(context or {}) | {"exception": said})
 
 
 def build(settings: TableSettings) -> DAG:

@@ -14,10 +14,13 @@ DAILY = 'schedule = "0 0 * * *"\nwatched = false'
 
 
 def lines(home: Path) -> dict[str, str]:
-    """The lines of each table; who is told of something writes it to a file in ``home``."""
-    told = f"notify = [{{ class = 'notice.FileNotifier', path = '{home}/notice.txt', text = '{{{{ exception }}}}' }}]"
+    """The lines of each table; those who are told of something write it to a file in ``home``."""
+
+    def told(name: str) -> str:
+        return f"notify = [{{ class = 'notice.FileNotifier', path = '{home / name}', text = '{{{{ exception }}}}' }}]"
+
     return {
-        ASKED: NEVER,
+        ASKED: f"{NEVER}\ndeadline_minutes = 1\n{told('late.txt')}",
         CLEARED: NEVER,
         # Spark takes long enough to start that the catalog can go away meanwhile.
         CUT_OFF: f'{NEVER}\nengine = "spark"',
@@ -30,7 +33,7 @@ def lines(home: Path) -> dict[str, str]:
         QUIET: NEVER,
         # Its runs fail at once, so that its work stays due.
         STUCK: f'{LEAP_DAY}\nengine = "spark"\nconnection = "spark_nowhere"',
-        TORN: f"{NEVER}\n{told}",
+        TORN: f"{NEVER}\n{told('notice.txt')}",
         TORN_WATCHED: LEAP_DAY,
         UNWATCHED: LEAP_DAY,
         WATCHED: LEAP_DAY,

@@ -68,7 +68,10 @@ def test_c26_what_is_not_there_fails_the_task_at_once_and_is_named(server: Serve
 
 
 def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -> None:
-    """It waits in no worker slot, with the figures; what is rejected is not published. (In a browser it is not.)"""
+    """It waits in no worker slot, with the figures; what is rejected is not published. (In a browser it is not.)
+
+    Who takes longer than ``deadline_minutes`` to answer is told of.
+    """
     dag_id = dag_id_of(ASKED)
     airflow.land(ASKED, *TWO_BATCHES)
     before = airflow.seen(ASKED)
@@ -80,6 +83,9 @@ def test_a_run_asks_before_it_publishes(airflow: LocalAirflow, server: Server) -
     assert "/firn/reports/tables/t.asked.html)" in found["body"]
     assert tasks(server, dag_id, run_id)["full.publish"] == "awaiting_input"
     assert airflow.seen(ASKED) == before
+    late = airflow.home / "late.txt"
+    server.until(late.exists)
+    assert late.read_text() == "t.asked: a run has not finished after 1 minute (deadline_minutes)"
     answer(server, dag_id, run_id, "Reject")
     assert ended(server, dag_id, run_id) == "success"
     assert tasks(server, dag_id, run_id)["full.publish"] == "skipped"
