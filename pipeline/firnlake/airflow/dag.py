@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import (
+from airflow.sdk import (  # type: ignore[attr-defined]
     DAG,
     AssetOrTimeSchedule,
     AssetWatcher,
@@ -126,7 +126,7 @@ def deadlines(settings: TableSettings) -> list[Any]:
     if settings.deadline_minutes is None:
         return []
     late = {"table": settings.name, "minutes": settings.deadline_minutes}
-    told = [late | {"notifier": one.path, "arguments": one.arguments} for one in settings.notify]
+    told = [late | {"notifier": one.path, "arguments": one.model_extra} for one in settings.notify]
     interval = timedelta(minutes=settings.deadline_minutes)
     return [
         DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, interval, AsyncCallback(overdue, arguments))
