@@ -59,6 +59,8 @@ class Checker:
     """Reached paths whose deletion was told already."""
     expired: set[str] = field(default_factory=set)
     """Paths that lost their last reference by Firn's hand, which has to delete them; the store has lied about none."""
+    refs: set[str] = field(default_factory=set)
+    """Branches and tags before the last commit: one that comes right before Firn's may go with its snapshot."""
     orphans_may_go: bool = False
     """The operator's word: orphans in firn.maintenance."""
     requested: dict[tuple[int, bytes], int] = field(default_factory=dict)
@@ -87,13 +89,17 @@ class Checker:
             self._balance(self.metadata, added)
             if former:
                 self.expired |= self.files.reach(former).keys() - self.files.reach(self.pointer).keys()
-                if gone := self.files.document(former).get("refs", {}).keys() - self.metadata.get("refs", {}).keys():
+                if gone := self.refs & self._refs(former) - self._refs(self.pointer):
                     self.found("I2", f"{self.step} takes away a branch or tag", sorted(gone))
+        self.refs = self._refs(former) if former else set()
         if added:
             base = self.lines.get(added[0].parent_snapshot_id or 0, EMPTY)
             self.halves |= {one.snapshot_id for one in added[:-1]}
             self.lines[added[-1].snapshot_id] = request.effect(base)
         self.named |= self.files.reach(self.pointer).keys()
+
+    def _refs(self, location: str) -> set[str]:
+        return set(self.files.document(location).get("refs", {}))
 
     def _numbers(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         if after["last-sequence-number"] < before["last-sequence-number"]:
