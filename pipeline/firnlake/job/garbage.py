@@ -269,7 +269,7 @@ def own_garbage(lake: Lake, identifier: str, reached: Reached, *, remove: bool) 
             elif is_old and not within.startswith(_STAYING):
                 old[kind].append(file)
         others += [Garbage(kind, root, _AGES[kind][1], files, now_ms) for kind, files in old.items()]
-    for job_id, files in jobs.items():
+    for job_id, files in sorted(jobs.items()):
         name = f"{identifier}/{job_id}"
         if job_id in lost or job_id not in young:
             reason = lost.get(job_id, f"unreferenced; {OF_AGE}")
