@@ -21,10 +21,13 @@ from sqlalchemy.exc import OperationalError
 
 from firnlake.errors import ConflictError, OutcomeUnknownError
 from firnlake.iceberg import commit
+from firnlake.iceberg.branches import firn_properties
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest, SnapshotIds
 from firnlake.iceberg.commit import LOOKS, PATIENCE_SECONDS, REFUSALS, Settled, commit_changes, settle
+from firnlake.job.garbage import newer_snapshot
 from firnlake.table import records
+from firnlake.table.history import FENCE
 from tests.support.faults import Nth, Watch, different, late, watched
 from tests.support.lakes import TABLE, append, audit, heads, row
 
@@ -295,3 +298,11 @@ def test_c22_a_table_that_is_made_again_meanwhile_is_another_one(landed: Lake, c
 
     with pytest.raises(ConflictError, match="was dropped, and another table now has its name"):
         empty(watched(landed, Nth(1, again, only="before commit")))
+
+
+def test_c25_a_newer_snapshot_is_one_that_was_made_after_it_was_asked_for(landed: Lake, clock: Clock) -> None:
+    """Whoever is faster may have begun before: a load that tells the past does not show it."""
+    newer_snapshot(watched(landed, Nth(1, lambda: append(landed, [row(1)]), only="before commit")), TABLE)
+    newest = landed.table(TABLE).current_snapshot()
+    assert newest
+    assert FENCE in firn_properties(newest)

@@ -4,6 +4,7 @@ No file system of Arrow deletes several files in one request, so requests are se
 gone counts as deleted, because another process deleted it first. What could not be deleted is reported.
 """
 
+import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,14 +86,15 @@ def store(table: Table, location: str) -> tuple[FileSystem, str]:
 
 
 def located(io: PyArrowFileIO, location: str) -> tuple[FileSystem, str]:
-    """The file system of ``location``, and the path of ``location`` on it.
+    """The file system of ``location``, and the path of ``location`` on it; a local path has one form, as in listings.
 
     PyIceberg and Spark take locations literally: a percent sign is part of a name, not an escape. So is text that looks
     like a query or a fragment, at which PyIceberg would cut the path.
     """
     plain = _CUT.split(location, maxsplit=1)[0]
     scheme, netloc, path = io.parse_location(plain, io.properties)
-    return io.fs_by_scheme(scheme, netloc), path + location[len(plain) :]
+    path += location[len(plain) :]
+    return io.fs_by_scheme(scheme, netloc), os.path.normpath(path) if scheme == "file" else path
 
 
 @lru_cache(maxsize=64)

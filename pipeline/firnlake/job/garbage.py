@@ -192,6 +192,8 @@ def unless_reached(garbage: Iterable[Garbage], reached: Reached | None) -> list[
 def newer_snapshot(lake: Lake, identifier: str) -> None:
     """Add a newer, empty snapshot to main of table ``identifier``.
 
+    Another writer's does not count, because after a load that tells the past, an older one would seem newer.
+
     A commit asserts the snapshot on which it was made (``assert-ref-snapshot-id`` of the Iceberg REST catalog
     specification). So the catalog then refuses all commits that were prepared earlier, however late they arrive.
     """

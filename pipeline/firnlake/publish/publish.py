@@ -20,7 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from firnlake.clock import show_span
 from firnlake.errors import ConflictError, FirnError, RefusedError
-from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES
+from firnlake.iceberg.branches import QUARANTINE, REMOVED_TOMBSTONES, newest_of
 from firnlake.iceberg.catalog import Lake
 from firnlake.iceberg.change import BranchChange, Commit, CommitRequest
 from firnlake.iceberg.commit import settle
@@ -222,6 +222,7 @@ def _conflicts(
         changed = f"plan {plan.id} ({plan.title}): the partitioning of table {stage.target} has changed since"
         problems.setdefault(plan.id, ConflictError(f"{changed}; plan again"))
     problems |= _changed_files(stage, changes)
+    problems |= _names_taken(current, changes)
     problems |= _landed(lake, current, stage, [one for one in changes if one.plan.id not in problems])
     return problems
 
@@ -252,6 +253,19 @@ def _changed_files(stage: Stage, changes: Sequence[Change]) -> Mapping[str, Refu
                 f"{one.plan.subject}: gone or changed: {len(changed)} of {count(len(paths), 'file')}, first "
                 f"{changed[0]}; allowed: all files as they were judged (plan again)"
             )
+    return refused
+
+
+def _names_taken(current: Table, changes: Sequence[Change]) -> Mapping[str, RefusedError]:
+    """Errors for results that go to a side branch whose name another tool uses."""
+    refused = {}
+    for one in changes:
+        beside = {QUARANTINE: one.quarantined, REMOVED_TOMBSTONES: (*one.removed_tombstones, *one.replaced_tombstones)}
+        try:
+            for branch in (branch for branch, files in beside.items() if files):
+                newest_of(current, branch)
+        except RefusedError as error:
+            refused[one.plan.id] = error
     return refused
 
 
