@@ -140,7 +140,7 @@ class Versions:
                     timestamp_ms=row.get(names.timestamp),
                     delete_horizon_ms=row[names.delete_horizon],
                     path=file.file_path,
-                    producer_id=row["producer_id"] if row.get("is_transactional") else None,
+                    producer_id=row["producer_id"] if transactional and row["is_transactional"] else None,
                 )
                 for row, is_tombstone in zip(in_ms(rows.select(columns)).to_pylist(), tombstones, strict=False)
                 # Records without a topic partition or an offset are in no log; the segment that holds them is reported.
