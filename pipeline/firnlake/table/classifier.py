@@ -201,7 +201,7 @@ def _values(field: NestedField, places: Mapping[int, int | None], files: Files, 
 
 
 def _constant(value: Any, records: Ints) -> Values:
-    """What is known of a column that the table lacks: every record has the same ``value``, or NULL."""
+    """The values of a column that the table lacks, with the same ``value`` in every record; None means NULL."""
     values, nulls = np.full(len(records), value, np.object_), records if value is None else np.zeros_like(records)
     return Values(records, nulls, values, values, np.ones(len(records), np.bool_))
 

@@ -126,7 +126,7 @@ class Files:
         return [one for one in entries if one.status != ManifestEntryStatus.DELETED]
 
     def may_be_published(self, metadata: Mapping[str, Any], main: int | None, plans: str) -> bool:
-        """Whether a plan in the document ``plans`` of a job still has all of its inputs on main."""
+        """True if a plan in the document ``plans`` of a job still has all of its inputs on main."""
         live = {one.data_file.file_path for one in self._live(metadata, main)}
         inputs = [{one["path"] for one in plan["inputs"]} for plan in json.loads(Path(plans).read_bytes())]
         return any(own <= live for own in inputs)
