@@ -100,7 +100,7 @@ class Sensed:
 
     @cached_property
     def quiet_until(self) -> Mapping[TopicPartition, int]:
-        """The clock (epoch milliseconds) up to which nothing is due in each topic partition (``lanes.quiet_until``)."""
+        """By topic partition, the clock (epoch milliseconds) before which nothing is due (``lanes.quiet_until``)."""
         clocks = quiet_until(self.figures).tolist() if self.segments else ()
         return dict(zip(self.segments.owners, clocks, strict=True))
 
